@@ -1,0 +1,307 @@
+// Package engine turns a graph of actions into results: it plans each action,
+// runs what must run as soon as its inputs are there, and reports. It knows
+// digests; it knows neither Starlark nor rules.
+package engine
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	"golang.org/x/sync/semaphore"
+
+	"assay/cache/ac"
+	"assay/cache/cas"
+	"assay/engine/action"
+	"assay/engine/event"
+	"assay/engine/exec"
+	"assay/engine/history"
+	"assay/engine/lock"
+	"assay/engine/plan"
+	"assay/engine/source"
+)
+
+// Engine builds the actions of one workspace on one cache directory.
+type Engine struct {
+	cache   string
+	blobs   *cas.Store
+	results *ac.Store
+	history *history.Store
+	sources *source.Digester
+	replay  bool
+}
+
+// Options configure an Engine.
+type Options struct {
+	// Cache is the cache directory, Workspace the absolute workspace directory.
+	Cache, Workspace string
+	// Replay takes recorded samples wherever they were made and never measures.
+	Replay bool
+}
+
+// Open prepares the cache directory.
+func Open(o Options) (*Engine, error) {
+	blobs, err := cas.Open(filepath.Join(o.Cache, "cas"))
+	if err != nil {
+		return nil, err
+	}
+	// History and file stamps belong to a checkout, results to everybody.
+	checkout := digest.FromString(o.Workspace).Encoded()[:16]
+	return &Engine{
+		cache:   o.Cache,
+		blobs:   blobs,
+		results: ac.Open(filepath.Join(o.Cache, "ac")),
+		history: history.Open(filepath.Join(o.Cache, "history", checkout)),
+		sources: source.Open(filepath.Join(o.Cache, "history", checkout, "files.json")),
+		replay:  o.Replay,
+	}, nil
+}
+
+// Blobs is the content store.
+func (e *Engine) Blobs() *cas.Store { return e.blobs }
+
+// History is the memory of this workspace.
+func (e *Engine) History() *history.Store { return e.history }
+
+func (e *Engine) planner() *plan.Planner {
+	return &plan.Planner{Blobs: e.blobs, Results: e.results, History: e.history, Digest: e.sources.Digest, Replay: e.replay}
+}
+
+// Plan says what Build would do with actions, which are in dependency order.
+func (e *Engine) Plan(ctx context.Context, actions []*action.Action) ([]plan.Verdict, error) {
+	verdicts, err := e.planner().All(ctx, actions)
+	return verdicts, errors.Join(err, e.sources.Save())
+}
+
+// Outcome is how one action ended.
+type Outcome struct {
+	Action  *action.Action
+	Status  event.Status
+	Why     history.Why // of a run
+	Key     digest.Digest
+	Output  cas.Ref // valid unless the action failed, was blocked or interrupted
+	Samples int     // new samples
+	Elapsed time.Duration
+	Err     error
+}
+
+// Report is what a build did, one outcome an action in the order given.
+type Report struct {
+	Invocation string
+	Outcomes   []Outcome
+	Elapsed    time.Duration
+}
+
+// Err joins the errors of all failed actions, nil if there are none.
+func (r *Report) Err() error {
+	var errs []error
+	for _, o := range r.Outcomes {
+		if o.Status == event.Failed {
+			errs = append(errs, o.Err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Build makes the results of actions, which are in dependency order. What does
+// not depend on a failed action is built all the same. The error tells of
+// trouble with the build itself; failures of actions are in the report.
+func (e *Engine) Build(ctx context.Context, actions []*action.Action, sink event.Sink) (*Report, error) {
+	started := time.Now()
+	invocation := newInvocation(started)
+	logDir := filepath.Join(e.cache, "log", invocation)
+	if err := os.MkdirAll(logDir, 0o755); err != nil {
+		return nil, err
+	}
+	logFile, err := os.Create(filepath.Join(logDir, "events.jsonl"))
+	if err != nil {
+		return nil, err
+	}
+	defer logFile.Close()
+	log := event.NewLog(logFile)
+
+	executor, err := exec.New(filepath.Join(e.cache, "work"), logDir, invocation, e.blobs, e.results)
+	if err != nil {
+		return nil, err
+	}
+	b := &build{
+		Engine: e, planner: e.planner(), executor: executor, invocation: invocation,
+		sink: event.Tee(log, sink), slots: semaphore.NewWeighted(int64(runtime.NumCPU())),
+		nodes: map[string]*node{},
+	}
+	for _, a := range actions {
+		b.nodes[a.ID] = &node{done: make(chan struct{})}
+	}
+	var wg sync.WaitGroup
+	for _, a := range actions {
+		wg.Go(func() { b.one(ctx, a) })
+	}
+	wg.Wait()
+
+	report := &Report{Invocation: invocation, Elapsed: time.Since(started)}
+	for _, a := range actions {
+		report.Outcomes = append(report.Outcomes, b.nodes[a.ID].outcome)
+	}
+	return report, errors.Join(executor.Close(), e.sources.Save(), log.Err())
+}
+
+// newInvocation names a build: by its start, and unique among those of that moment.
+func newInvocation(t time.Time) string {
+	var b [3]byte
+	rand.Read(b[:])
+	return t.UTC().Format("20060102T150405Z") + "-" + hex.EncodeToString(b[:])
+}
+
+// build is one call of Build.
+type build struct {
+	*Engine
+	planner    *plan.Planner
+	executor   *exec.Executor
+	invocation string
+	sink       event.Sink
+	slots      *semaphore.Weighted
+	nodes      map[string]*node
+}
+
+// node is the place where an action's outcome appears; done is closed when it has.
+type node struct {
+	done    chan struct{}
+	outcome Outcome
+}
+
+func (b *build) emit(a *action.Action, e event.Event) {
+	e.Time, e.Action, e.Rule = time.Now().UTC(), a.ID, a.Rule
+	b.sink.Handle(e)
+}
+
+// one waits for the inputs of a, plans it and runs it if needed.
+func (b *build) one(ctx context.Context, a *action.Action) {
+	n := b.nodes[a.ID]
+	defer close(n.done)
+	n.outcome = b.outcome(ctx, a)
+	o := &n.outcome
+	o.Action = a
+	e := event.Event{Kind: event.Finished, Status: o.Status, Reason: o.Why.Reason, Seconds: o.Elapsed.Seconds()}
+	if o.Err != nil {
+		e.Error = o.Err.Error()
+	}
+	b.emit(a, e)
+}
+
+func (b *build) outcome(ctx context.Context, a *action.Action) Outcome {
+	for _, d := range a.Deps {
+		<-b.nodes[d.ID].done
+	}
+	for _, d := range a.Deps {
+		switch b.nodes[d.ID].outcome.Status {
+		case event.Failed, event.Blocked:
+			return Outcome{Status: event.Blocked, Err: fmt.Errorf("%s needs %s, which failed", a.ID, d.ID)}
+		case event.Interrupted:
+			return Outcome{Status: event.Interrupted}
+		}
+	}
+	v, err := b.plan(ctx, a)
+	switch {
+	case ctx.Err() != nil:
+		return Outcome{Status: event.Interrupted}
+	case err != nil:
+		return Outcome{Status: event.Failed, Err: err}
+	case v.State == plan.Run && b.replay && a.Class == action.Measurement:
+		return Outcome{Status: event.Failed, Why: v.Why,
+			Err: fmt.Errorf("%s: %s: --replay never measures, and there are no recorded samples: %s", a.Where, a.ID, v.Why.Reason)}
+	case v.State == plan.Run:
+		return b.run(ctx, v)
+	}
+	return b.remember(v, Outcome{Status: event.Cached, Key: v.Key, Output: v.Output})
+}
+
+func (b *build) plan(ctx context.Context, a *action.Action) (plan.Verdict, error) {
+	return b.planner.One(ctx, a, func(id string) (cas.Ref, bool) {
+		return b.nodes[id].outcome.Output, true
+	})
+}
+
+// run executes v once the machine has room: pure actions side by side, a
+// measurement alone, here and on the whole machine.
+func (b *build) run(ctx context.Context, v plan.Verdict) Outcome {
+	a := v.Action
+	interrupted := Outcome{Status: event.Interrupted}
+	weight := int64(1)
+	if a.Class == action.Measurement {
+		weight = int64(runtime.NumCPU())
+	}
+	if b.slots.Acquire(ctx, weight) != nil {
+		return interrupted
+	}
+	defer b.slots.Release(weight)
+	progress := func(done, total int, what string) {
+		b.emit(a, event.Event{Kind: event.Progress, Done: done, Total: total, What: what})
+	}
+	waiting := func(holder string) { progress(0, 0, "waiting for "+holder) }
+
+	// Whoever else builds this key on this cache makes the result for both.
+	unlock, err := lock.Acquire(ctx, filepath.Join(b.cache, "lock", v.Key.Encoded()), a.ID, waiting)
+	if err != nil {
+		return interrupted
+	}
+	defer unlock()
+	if v, err = b.plan(ctx, a); err != nil {
+		return Outcome{Status: event.Failed, Err: err}
+	}
+	if v.State == plan.Cached {
+		return b.remember(v, Outcome{Status: event.Cached, Key: v.Key, Output: v.Output})
+	}
+	if a.Class == action.Measurement {
+		unlock, err := lock.Acquire(ctx, filepath.Join(os.TempDir(), "assay-measurement.lock"), a.ID, waiting)
+		if err != nil {
+			return interrupted
+		}
+		defer unlock()
+	}
+	before, hadBefore := b.history.Last(a.ID)
+	b.emit(a, event.Event{Kind: event.Started, Reason: v.Why.Reason})
+	started := time.Now()
+	output, err := b.executor.Run(ctx, v, progress)
+	o := Outcome{Status: event.Ran, Why: v.Why, Key: v.Key, Output: output, Elapsed: time.Since(started)}
+	switch {
+	case ctx.Err() != nil:
+		o.Status = event.Interrupted
+		return o
+	case err != nil:
+		o.Status, o.Err = event.Failed, fmt.Errorf("%s: %s failed: %w", a.Where, a.ID, err)
+		return o
+	case hadBefore && before.Output == output && a.Class == action.Pure:
+		o.Status = event.Reproduced
+	}
+	if a.Class == action.Measurement {
+		o.Samples = a.Samples - len(v.Samples)
+	}
+	return b.remember(v, o)
+}
+
+// remember notes the outcome for a later "why".
+func (b *build) remember(v plan.Verdict, o Outcome) Outcome {
+	preimage, err := b.blobs.PutBytes(v.Preimage)
+	if err == nil {
+		entry := history.Entry{ID: v.Action.ID, Key: v.Key, Preimage: preimage, Output: o.Output}
+		if last, ok := b.history.Last(v.Action.ID); ok {
+			entry.LastRun = last.LastRun
+		}
+		if o.Status != event.Cached {
+			entry.LastRun = &history.Ran{Time: time.Now().UTC(), Invocation: b.invocation, Why: o.Why}
+		}
+		err = b.history.Record(entry)
+	}
+	if err != nil {
+		o.Status, o.Err = event.Failed, fmt.Errorf("remember %s: %w", v.Action.ID, err)
+	}
+	return o
+}

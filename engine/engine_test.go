@@ -1,0 +1,380 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+
+	"assay/cache/cas"
+	"assay/engine/action"
+	"assay/engine/event"
+)
+
+// lab is a cache, a workspace and a way to count what ran.
+type lab struct {
+	t         *testing.T
+	cache     string
+	workspace string
+	mu        sync.Mutex
+	ran       []string
+}
+
+func newLab(t *testing.T) *lab {
+	t.Setenv("TMPDIR", t.TempDir()) // the machine's measurement lock is not this test's
+	return &lab{t: t, cache: t.TempDir(), workspace: t.TempDir()}
+}
+
+func (l *lab) write(name, text string) string {
+	path := filepath.Join(l.workspace, name)
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		l.t.Fatal(err)
+	}
+	return path
+}
+
+func (l *lab) open() *Engine {
+	l.t.Helper()
+	e, err := Open(Options{Cache: l.cache, Workspace: l.workspace})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return e
+}
+
+func (l *lab) build(actions ...*action.Action) *Report {
+	l.t.Helper()
+	r, err := l.open().Build(l.t.Context(), actions, event.SinkFunc(func(event.Event) {}))
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return r
+}
+
+// copyAction writes f(contents of its inputs) to out/x.
+func (l *lab) pure(id string, f func(inputs string) string, sources []action.Source, deps ...action.Dep) *action.Action {
+	a := &action.Action{ID: id, Where: id + ":1:1", Rule: "test", Version: 1, Sources: sources, Deps: deps, Attrs: map[string]any{"id": id}}
+	a.Run = func(ctx context.Context, run *action.Run) error {
+		l.mu.Lock()
+		l.ran = append(l.ran, id)
+		l.mu.Unlock()
+		var text strings.Builder
+		for _, s := range sources {
+			data, err := os.ReadFile(run.Input(s.Role))
+			if err != nil {
+				return err
+			}
+			text.Write(data)
+		}
+		for _, d := range deps {
+			data, err := os.ReadFile(filepath.Join(run.Input(d.Role), "x"))
+			if err != nil {
+				return err
+			}
+			text.Write(data)
+		}
+		return os.WriteFile(filepath.Join(run.Out, "x"), []byte(f(text.String())), 0o644)
+	}
+	return a
+}
+
+func (l *lab) took() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := strings.Join(l.ran, " ")
+	l.ran = nil
+	return s
+}
+
+func statuses(r *Report) string {
+	var s []string
+	for _, o := range r.Outcomes {
+		s = append(s, fmt.Sprintf("%s=%s", o.Action.ID, o.Status))
+	}
+	return strings.Join(s, " ")
+}
+
+func want(t *testing.T, got, want string) {
+	t.Helper()
+	if got != want {
+		t.Fatalf("got  %s\nwant %s", got, want)
+	}
+}
+
+// chain is a → b → c; b keeps only the first line of a.
+func (l *lab) chain(text string) []*action.Action {
+	path := l.write("src", text)
+	same := func(s string) string { return s }
+	return []*action.Action{
+		l.pure("a", same, []action.Source{{Role: "src", Path: path}}),
+		l.pure("b", func(s string) string { line, _, _ := strings.Cut(s, "\n"); return line }, nil, action.Dep{Role: "a", ID: "a"}),
+		l.pure("c", same, nil, action.Dep{Role: "b", ID: "b"}),
+	}
+}
+
+func TestOnlyWhatChangedRuns(t *testing.T) {
+	l := newLab(t)
+	want(t, statuses(l.build(l.chain("one\ntwo")...)), "a=ran b=ran c=ran")
+	want(t, l.took(), "a b c")
+	want(t, statuses(l.build(l.chain("one\ntwo")...)), "a=cached b=cached c=cached")
+	want(t, l.took(), "")
+	// The second line reaches a and b; b's output is what it was, so c is not touched.
+	want(t, statuses(l.build(l.chain("one\n2")...)), "a=ran b=reproduced c=cached")
+	want(t, l.took(), "a b")
+	// Going back finds all results again.
+	want(t, statuses(l.build(l.chain("one\ntwo")...)), "a=cached b=cached c=cached")
+}
+
+func TestPlanSaysWhatBuildDoes(t *testing.T) {
+	l := newLab(t)
+	l.build(l.chain("one")...)
+	verdicts, err := l.open().Plan(t.Context(), l.chain("uno"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, v := range verdicts {
+		got = append(got, fmt.Sprintf("%s=%s", v.Action.ID, v.State))
+	}
+	want(t, strings.Join(got, " "), "a=run b=unknown c=unknown")
+	if why := verdicts[0].Why; len(why.Changes) != 1 || why.Changes[0].Component != "inputs.src" {
+		t.Fatalf("why = %+v", why)
+	}
+	if verdicts[2].WaitsFor != "b" {
+		t.Fatalf("c waits for %q", verdicts[2].WaitsFor)
+	}
+	l.took()
+	l.build(l.chain("uno")...)
+	last, ok := l.open().History().Last("c")
+	if !ok || last.LastRun == nil || len(last.LastRun.Why.Changes) != 1 || last.LastRun.Why.Changes[0].From != "b" {
+		t.Fatalf("history of c: %+v", last)
+	}
+}
+
+func TestFailureStopsOnlyWhatNeedsIt(t *testing.T) {
+	l := newLab(t)
+	actions := l.chain("one")
+	other := l.pure("other", func(string) string { return "x" }, nil)
+	actions[1].Run = func(ctx context.Context, run *action.Run) error {
+		fmt.Fprintln(run.Log, "about to fail")
+		if err := os.WriteFile(filepath.Join(run.Out, "half"), []byte("half"), 0o644); err != nil {
+			return err
+		}
+		return errors.New("no luck")
+	}
+	r := l.build(append(actions, other)...)
+	want(t, statuses(r), "a=ran b=failed c=blocked other=ran")
+	for _, text := range []string{"b:1:1: b failed: no luck", "| about to fail"} {
+		if !strings.Contains(r.Err().Error(), text) {
+			t.Errorf("the error does not say %q:\n%v", text, r.Err())
+		}
+	}
+	// Nothing of the failed action is in the store.
+	want(t, statuses(l.build(l.chain("one")...)), "a=cached b=ran c=ran")
+	if left, _ := filepath.Glob(filepath.Join(l.cache, "work", "*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func TestPanicIsAFailureOfTheAction(t *testing.T) {
+	l := newLab(t)
+	a := l.pure("a", nil, nil)
+	a.Run = func(context.Context, *action.Run) error { panic("oops") }
+	r := l.build(a)
+	if !strings.Contains(r.Err().Error(), "internal error: oops") {
+		t.Fatal(r.Err())
+	}
+}
+
+func TestEvictedOutputIsMadeAgain(t *testing.T) {
+	l := newLab(t)
+	r := l.build(l.chain("one")...)
+	e := l.open()
+	entry, err := e.Blobs().Lookup(r.Outcomes[2].Output, "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	hex := entry.Digest.Encoded()
+	if err := os.Remove(filepath.Join(l.cache, "cas", "sha256", hex[:2], hex)); err != nil {
+		t.Fatal(err)
+	}
+	l.took()
+	r = l.build(l.chain("one")...)
+	// All three hold the same blob; the first to run puts it back for the others.
+	want(t, statuses(r), "a=reproduced b=cached c=cached")
+	if !strings.Contains(r.Outcomes[0].Why.Reason, "not in the store") {
+		t.Fatalf("why: %q", r.Outcomes[0].Why.Reason)
+	}
+}
+
+// measurement gives a new number at every run.
+func (l *lab) measurement(samples int, env map[string]string, fail func(n int64) error, n *atomic.Int64) *action.Action {
+	return &action.Action{
+		ID: "m", Where: "m:1:1", Rule: "measure", Version: 1, Class: action.Measurement, Samples: samples,
+		Environment: func() (map[string]string, error) { return env, nil },
+		Run: func(ctx context.Context, run *action.Run) error {
+			i := n.Add(1)
+			if err := os.WriteFile(filepath.Join(run.Out, "x"), fmt.Append(nil, i), 0o644); err != nil {
+				return err
+			}
+			return fail(i)
+		},
+	}
+}
+
+func fine(int64) error { return nil }
+
+func TestSamplesAreKeptAndAddedTo(t *testing.T) {
+	l := newLab(t)
+	var n atomic.Int64
+	here := map[string]string{"cpu_model": "A"}
+	r := l.build(l.measurement(2, here, fine, &n))
+	want(t, statuses(r), "m=ran")
+	if r.Outcomes[0].Samples != 2 {
+		t.Fatalf("%d new samples", r.Outcomes[0].Samples)
+	}
+	want(t, statuses(l.build(l.measurement(2, here, fine, &n))), "m=cached")
+	r = l.build(l.measurement(3, here, fine, &n))
+	if r.Outcomes[0].Samples != 1 || n.Load() != 3 {
+		t.Fatalf("%d new samples, %d runs", r.Outcomes[0].Samples, n.Load())
+	}
+	want(t, r.Outcomes[0].Why.Reason, "2 of 3 samples")
+
+	// On another machine nothing is pooled, and the reason names the component.
+	r = l.build(l.measurement(3, map[string]string{"cpu_model": "B"}, fine, &n))
+	if n.Load() != 6 || !strings.Contains(r.Outcomes[0].Why.Reason, `cpu_model: "A" there, "B" here`) {
+		t.Fatalf("%d runs, why %q", n.Load(), r.Outcomes[0].Why.Reason)
+	}
+}
+
+func TestReplayNeverMeasures(t *testing.T) {
+	l := newLab(t)
+	var n atomic.Int64
+	replay := func(samples int) *Report {
+		e, err := Open(Options{Cache: l.cache, Workspace: l.workspace, Replay: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := e.Build(t.Context(), []*action.Action{l.measurement(samples, map[string]string{"cpu_model": "B"}, fine, &n)}, event.SinkFunc(func(event.Event) {}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	if r := replay(1); !strings.Contains(r.Err().Error(), "--replay never measures") {
+		t.Fatal(r.Err())
+	}
+	l.build(l.measurement(1, map[string]string{"cpu_model": "A"}, fine, &n))
+	want(t, statuses(replay(1)), "m=cached")
+	if n.Load() != 1 {
+		t.Fatalf("%d runs", n.Load())
+	}
+}
+
+func TestRejectedSampleIsKeptAndNotUsed(t *testing.T) {
+	l := newLab(t)
+	var n atomic.Int64
+	reject := func(i int64) error {
+		if i == 1 {
+			return &action.RejectedError{Reason: "the server died"}
+		}
+		return nil
+	}
+	r := l.build(l.measurement(1, nil, reject, &n))
+	want(t, statuses(r), "m=failed")
+	series, err := l.open().results.Samples(keyOf(t, l, l.measurement(1, nil, reject, &n)))
+	if err != nil || len(series) != 1 || !strings.Contains(series[0].Rejected, "the server died") {
+		t.Fatalf("series %+v, %v", series, err)
+	}
+	if err := l.open().Blobs().Complete(series[0].Output); err != nil {
+		t.Fatalf("what was measured is lost: %v", err)
+	}
+	r = l.build(l.measurement(1, nil, reject, &n))
+	want(t, statuses(r), "m=ran")
+	want(t, r.Outcomes[0].Why.Reason, "never built before")
+}
+
+func keyOf(t *testing.T, l *lab, a *action.Action) digest.Digest {
+	t.Helper()
+	v, err := l.open().Plan(t.Context(), []*action.Action{a})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v[0].Key
+}
+
+func TestEffectIsAskedBeforeItsReceiptIsTrusted(t *testing.T) {
+	l := newLab(t)
+	place := filepath.Join(l.workspace, "place")
+	effect := func() *action.Action {
+		return &action.Action{
+			ID: "e", Rule: "effect", Version: 1, Class: action.Effect,
+			Run: func(ctx context.Context, run *action.Run) error {
+				return os.WriteFile(place, []byte("there"), 0o644)
+			},
+			Check: func(context.Context, cas.Ref, *cas.Store) error {
+				_, err := os.Stat(place)
+				return err
+			},
+		}
+	}
+	want(t, statuses(l.build(effect())), "e=ran")
+	want(t, statuses(l.build(effect())), "e=cached")
+	if err := os.Remove(place); err != nil {
+		t.Fatal(err)
+	}
+	want(t, statuses(l.build(effect())), "e=ran")
+}
+
+func TestInterruptKeepsWhatIsFinished(t *testing.T) {
+	l := newLab(t)
+	actions := l.chain("one")
+	ctx, cancel := context.WithCancel(t.Context())
+	actions[1].Run = func(ctx context.Context, run *action.Run) error {
+		cancel()
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	r, err := l.open().Build(ctx, actions, event.SinkFunc(func(event.Event) {}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want(t, statuses(r), "a=ran b=interrupted c=interrupted")
+	if left, _ := filepath.Glob(filepath.Join(l.cache, "work", "*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	want(t, statuses(l.build(l.chain("one")...)), "a=cached b=ran c=ran")
+}
+
+func TestSameActionWantedTwiceRunsOnce(t *testing.T) {
+	l := newLab(t)
+	var wg sync.WaitGroup
+	var n atomic.Int64
+	for range 4 {
+		wg.Go(func() {
+			a := l.pure("a", func(string) string { n.Add(1); return "x" }, nil)
+			if r, err := l.open().Build(t.Context(), []*action.Action{a}, event.SinkFunc(func(event.Event) {})); err != nil || r.Err() != nil {
+				t.Error(err, r.Err())
+			}
+		})
+	}
+	wg.Wait()
+	if n.Load() != 1 {
+		t.Fatalf("ran %d times", n.Load())
+	}
+}
+
+func TestPlanNamesTheFileThatIsMissing(t *testing.T) {
+	l := newLab(t)
+	a := l.pure("a", nil, []action.Source{{Role: "src", Path: filepath.Join(l.workspace, "gone")}})
+	if _, err := l.open().Plan(t.Context(), []*action.Action{a}); err == nil || !strings.Contains(err.Error(), "gone") {
+		t.Fatal(err)
+	}
+}
