@@ -353,6 +353,25 @@ func TestInterruptKeepsWhatIsFinished(t *testing.T) {
 	want(t, statuses(l.build(l.chain("one")...)), "a=cached b=ran c=ran")
 }
 
+func TestInterruptedMeasurementLeavesNoSample(t *testing.T) {
+	l := newLab(t)
+	var n atomic.Int64
+	ctx, cancel := context.WithCancel(t.Context())
+	m := l.measurement(1, nil, func(int64) error {
+		cancel()
+		return &action.RejectedError{Reason: "the client was stopped", Err: context.Canceled}
+	}, &n)
+	key := keyOf(t, l, m)
+	r, err := l.open().Build(ctx, []*action.Action{m}, event.SinkFunc(func(event.Event) {}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want(t, statuses(r), "m=interrupted")
+	if series, err := l.open().results.Samples(key); err != nil || len(series) > 0 {
+		t.Fatalf("series %+v, %v", series, err)
+	}
+}
+
 func TestSameActionWantedTwiceRunsOnce(t *testing.T) {
 	l := newLab(t)
 	var wg sync.WaitGroup

@@ -145,8 +145,8 @@ func (e *Executor) once(ctx context.Context, v plan.Verdict, progress func(done,
 	}
 	var rejected *action.RejectedError
 	if runErr != nil {
-		if ctx.Err() != nil {
-			return cas.Ref{}, errors.Join(context.Cause(ctx), runErr)
+		if ctx.Err() != nil { // whatever the action made of it, it was interrupted
+			return cas.Ref{}, context.Cause(ctx)
 		}
 		runErr = e.withLog(v, logPath, runErr)
 		if !errors.As(runErr, &rejected) {

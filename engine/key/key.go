@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"sort"
+	"strings"
 
 	"github.com/gowebpki/jcs"
 	"github.com/opencontainers/go-digest"
@@ -52,14 +53,24 @@ type Change struct {
 	New       string `json:"new,omitempty"`
 }
 
+// String shows the change to a person: digests by their first digits.
 func (c Change) String() string {
+	before, after := short(c.Old), short(c.New)
 	switch {
-	case c.Old == "":
-		return fmt.Sprintf("%s added: %s", c.Component, c.New)
-	case c.New == "":
-		return fmt.Sprintf("%s removed (was %s)", c.Component, c.Old)
+	case before == "":
+		return fmt.Sprintf("%s added: %s", c.Component, after)
+	case after == "":
+		return fmt.Sprintf("%s removed (was %s)", c.Component, before)
 	}
-	return fmt.Sprintf("%s changed: %s → %s", c.Component, c.Old, c.New)
+	return fmt.Sprintf("%s changed: %s → %s", c.Component, before, after)
+}
+
+func short(value string) string {
+	const shown = len("sha256:") + 12
+	if d, err := digest.Parse(strings.Trim(value, `"`)); err == nil {
+		return d.String()[:shown]
+	}
+	return value
 }
 
 // Diff lists the components that differ between two encoded preimages, in order

@@ -57,6 +57,7 @@ type Process struct {
 	pid  int // also the group's id
 	done chan struct{}
 	err  error // of the leader, once done is closed
+	cpu  time.Duration
 	gone atomic.Bool
 	// detach ends the watch on the context.
 	detach func() bool
@@ -103,6 +104,7 @@ func Start(ctx context.Context, spec Spec) (*Process, error) {
 		started <- nil
 
 		p.err = cmd.Wait()
+		p.cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 		// Looked at now, while the number cannot have been given to another group.
 		if !groupAlive(p.pid) {
 			p.gone.Store(true)
@@ -127,6 +129,13 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 func (p *Process) Wait() error {
 	<-p.done
 	return p.err
+}
+
+// CPUTime is the CPU time of the leader and of the descendants that were waited
+// for, known once the leader has ended.
+func (p *Process) CPUTime() time.Duration {
+	<-p.done
+	return p.cpu
 }
 
 // Stop ends the whole group: TERM, up to grace for it to go, then KILL. It

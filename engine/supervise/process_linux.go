@@ -31,31 +31,36 @@ func AllowedCPUs() ([]int, error) {
 	return cpus, nil
 }
 
-// pinned calls start with the calling thread bound to cpus. The thread must be
-// locked.
+// pinned calls start with the calling thread bound to cpus, which need not be
+// among those of this process: a server bound to one set starts workers on
+// another. The thread must be locked.
 func pinned(cpus []int, start func() error) error {
 	if len(cpus) == 0 {
 		return start()
 	}
-	var before, set unix.CPUSet
+	var before, set, got unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &before); err != nil {
 		return fmt.Errorf("read the CPU affinity: %w", err)
 	}
 	for _, cpu := range cpus {
 		set.Set(cpu)
-		// The kernel would quietly drop what it cannot give; CPUSet drops what it
-		// cannot hold.
-		if cpu < 0 || !set.IsSet(cpu) || !before.IsSet(cpu) {
-			return fmt.Errorf("CPU %d is not among those this process may use", cpu)
+		if cpu < 0 || !set.IsSet(cpu) { // CPUSet drops what it cannot hold
+			return fmt.Errorf("there is no CPU %d", cpu)
 		}
 	}
 	if err := unix.SchedSetaffinity(0, &set); err != nil {
 		return fmt.Errorf("bind to CPUs %v: %w", cpus, err)
 	}
-	// The thread is thrown away, but it may be the process's first, whose
-	// affinity tools show as the process's own.
-	defer unix.SchedSetaffinity(0, &before)
-	return start()
+	err := unix.SchedGetaffinity(0, &got)
+	if err == nil && got != set { // the kernel quietly drops what it cannot give
+		err = fmt.Errorf("bind to CPUs %v: not all of them may be used here", cpus)
+	}
+	if err == nil {
+		err = start()
+	}
+	// The thread may be the process's first, whose affinity is shown as the
+	// process's own.
+	return errors.Join(err, unix.SchedSetaffinity(0, &before))
 }
 
 // groupAlive reports whether the group has a process that is not a zombie.

@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 		fmt.Println(l.Addr())
-		select {}
+		time.Sleep(time.Hour)
 	case "owner": // starts a child through this package and waits to be killed
 		p, err := Start(context.Background(), Spec{
 			Path: os.Args[0], Env: append(os.Environ(), "SUPERVISE_TEST_ROLE=stubborn"), Stdout: os.Stdout,
