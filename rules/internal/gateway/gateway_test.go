@@ -1,0 +1,677 @@
+package gateway
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"assay/rules/internal/openai"
+	"assay/rules/internal/record"
+	"assay/rules/internal/worker"
+)
+
+func hash(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
+}
+
+// one returns the record with an id and fails unless there is exactly one.
+func one(t *testing.T, records []record.Record, id string) record.Record {
+	t.Helper()
+	var found []record.Record
+	for _, r := range records {
+		if r.RequestID == id {
+			found = append(found, r)
+		}
+	}
+	if len(found) != 1 {
+		t.Fatalf("%d records for %s", len(found), id)
+	}
+	return found[0]
+}
+
+func TestAnswers(t *testing.T) {
+	f := launch(t, `{"default":{"tokens":["Grü","ße, ","<b>中</b>"," 😀"],"prompt_tokens":7,"cached_tokens":0}}`, nil)
+	f.await(worker.Idle, 1)
+	const text = "Grüße, <b>中</b> 😀"
+	ids := []string{}
+	for _, c := range []struct{ name, path, body, text, finish string }{
+		{"chat buffered", chatPath, chat("hi", ""), text, "stop"},
+		{"chat streamed", chatPath, chat("hi", streamed), text, "stop"},
+		{"completion buffered", textPath, completion("hi", ""), text, "stop"},
+		{"completion streamed", textPath, completion("hi", streamed), text, "stop"},
+		{"cut", chatPath, chat("hi", `,"max_completion_tokens":2`+streamed), "Grüße, ", "length"},
+		{"cut buffered", textPath, completion("hi", `,"max_tokens":2`), "Grüße, ", "length"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			id := "id/" + strings.ReplaceAll(c.name, " ", "-")
+			ids = append(ids, id)
+			r := f.ask(t.Context(), c.path, id, c.body)
+			stream := strings.Contains(c.body, "stream")
+			if r.status != 200 || r.text != c.text || r.finish != c.finish || r.done != stream || r.cut != nil {
+				t.Errorf("got %+v", r)
+			}
+			if r.header.Get("X-Request-ID") != id {
+				t.Errorf("the id came back as %q", r.header.Get("X-Request-ID"))
+			}
+			if r.usage["prompt_tokens"] != 7.0 || r.usage["prompt_tokens_details"].(map[string]any)["cached_tokens"] != 0.0 {
+				t.Errorf("usage %v", r.usage)
+			}
+		})
+	}
+	records := f.end()
+	if len(records) != len(ids) {
+		t.Errorf("%d records for %d requests", len(records), len(ids))
+	}
+	for _, id := range ids {
+		r := one(t, records, id)
+		if r.Outcome != record.Completed || r.Status != 200 || r.IDSource != "client" || r.Repeated || r.Error != nil || r.Reason != "" {
+			t.Errorf("record %+v", r)
+		}
+		want, scope := text, record.ScopeCall
+		if r.Stream {
+			scope = record.ScopeStream
+		}
+		if strings.Contains(id, "cut") {
+			want = "Grüße, "
+		}
+		task := r.Task
+		if task.TextSHA256 != hash(want) || task.TextBytes != int64(len(want)) || task.Scope != scope || *task.PromptTokens != 7 {
+			t.Errorf("task %+v", task)
+		}
+		if r.QueueNS == nil || r.FirstWriteNS == nil || *r.QueueNS > *r.FirstWriteNS || *r.FirstWriteNS > r.TotalNS || *r.Lane != 0 || *r.Worker != 1 || r.BootID == "" {
+			t.Errorf("times and places %+v", r)
+		}
+	}
+}
+
+func TestStreamHasTheFormOfTheInterface(t *testing.T) {
+	f := launch(t, `{"default":{"tokens":["a","b"],"no_usage":true}}`, nil)
+	f.await(worker.Idle, 1)
+	r := f.ask(t.Context(), chatPath, "x", chat("hi", streamed))
+	var shapes []string
+	for event := range strings.SplitSeq(r.body, "\n\n") {
+		data := strings.TrimPrefix(event, "data: ")
+		var v struct {
+			Object  string
+			Choices []map[string]any
+		}
+		if json.Unmarshal([]byte(data), &v) != nil {
+			shapes = append(shapes, data)
+			continue
+		}
+		shape, _ := json.Marshal(v.Choices)
+		shapes = append(shapes, v.Object+" "+string(shape))
+	}
+	want := []string{
+		`chat.completion.chunk [{"delta":{"content":"","role":"assistant"},"finish_reason":null,"index":0}]`,
+		`chat.completion.chunk [{"delta":{"content":"a"},"finish_reason":null,"index":0}]`,
+		`chat.completion.chunk [{"delta":{"content":"b"},"finish_reason":null,"index":0}]`,
+		`chat.completion.chunk [{"delta":{},"finish_reason":"stop","index":0}]`,
+		`chat.completion.chunk []`, `[DONE]`, ``,
+	}
+	if strings.Join(shapes, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got\n%s", strings.Join(shapes, "\n"))
+	}
+	if r.usage != nil {
+		t.Errorf("unknown counts became %v", r.usage)
+	}
+}
+
+func TestRequestIDs(t *testing.T) {
+	f := launch(t, `{}`, nil)
+	f.await(worker.Idle, 1)
+	send := func(ids ...string) *http.Response {
+		req, _ := http.NewRequest("POST", f.url+textPath, strings.NewReader(completion("hi", "")))
+		req.Header["X-Request-Id"] = ids
+		resp, err := f.client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+		return resp
+	}
+	long := strings.Repeat("a", 128)
+	for _, good := range []string{"a", "A.b_c:d/e-1", long} {
+		if resp := send(good); resp.StatusCode != 200 || resp.Header.Get("X-Request-ID") != good {
+			t.Errorf("%q: %d, %q", good, resp.StatusCode, resp.Header.Get("X-Request-ID"))
+		}
+	}
+	bad := [][]string{{""}, {"-a"}, {"a b"}, {"ä"}, {long + "a"}, {"a", "a"}, {"a", "b"}}
+	for _, ids := range bad {
+		if resp := send(ids...); resp.StatusCode != 400 || resp.Header.Get("X-Request-ID") == "" {
+			t.Errorf("%q: %d", ids, resp.StatusCode)
+		}
+	}
+	made := send().Header.Get("X-Request-ID")
+	if len(made) != 36 || made[14] != '4' || !strings.ContainsRune("89ab", rune(made[19])) {
+		t.Errorf("%q is not a version 4 UUID", made)
+	}
+	send("a")
+	invalid, repeated := 0, 0
+	records := f.end()
+	for _, r := range records {
+		if r.Outcome == record.Invalid && r.IDSource == "server" && r.Status == 400 {
+			invalid++
+		}
+		if r.Repeated {
+			repeated++
+			if r.RequestID != "a" || r.Outcome != record.Completed {
+				t.Errorf("a repeat is served and marked: %+v", r)
+			}
+		}
+	}
+	if invalid != len(bad) || repeated != 1 || len(records) != len(bad)+5 || one(t, records, made).IDSource != "server" {
+		t.Errorf("%d invalid, %d repeated, %d records", invalid, repeated, len(records))
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	f := launch(t, `{}`, func(c *Config) {
+		c.MaxBodyBytes, c.MaxOutputTokens = 1000, 20
+		c.Endpoints = c.Endpoints[:0]
+		c.Endpoints = append(c.Endpoints, "chat")
+	})
+	f.await(worker.Idle, 1)
+	for i, c := range []struct {
+		method, path, body string
+		status             int
+		param              string
+		recorded           bool
+	}{
+		{"POST", chatPath, `{`, 400, "", true},
+		{"POST", chatPath, `{"model":"m","messages":"x"}`, 400, "messages", true},
+		{"POST", chatPath, chat("x", `,"n":2`), 400, "n", true},
+		{"POST", chatPath, chat("x", `,"max_tokens":21`), 400, "max_tokens", true},
+		{"POST", chatPath, strings.Replace(chat("x", ""), `"m"`, `"other"`, 1), 404, "model", true},
+		{"POST", textPath, completion("x", ""), 400, "model", true},
+		{"POST", chatPath, chat(strings.Repeat("x", 1000), ""), 413, "", true},
+		{"GET", chatPath, "", 405, "", true},
+		{"POST", "/v1/models", "", 405, "", false},
+		{"GET", "/v1/embeddings", "", 404, "", false},
+		{"GET", "/", "", 404, "", false},
+	} {
+		req, _ := http.NewRequest(c.method, f.url+c.path, strings.NewReader(c.body))
+		id := fmt.Sprintf("r%d", i)
+		req.Header.Set("X-Request-ID", id)
+		resp, err := f.client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := f.drain(resp)
+		resp.Body.Close()
+		param, _ := r.err["param"].(string)
+		if r.status != c.status || param != c.param || r.err["message"] == "" || r.err["type"] != "invalid_request_error" {
+			t.Errorf("%s %s %.60s: %d %v", c.method, c.path, c.body, r.status, r.err)
+		}
+	}
+	if r := f.ask(t.Context(), chatPath, "fine", strings.Replace(chat("x", ""), `"m"`, `"alias"`, 1)); r.status != 200 {
+		t.Errorf("after all refusals: %+v", r)
+	}
+	resp, err := f.client.Get(f.url + "/v1/models")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if models, _ := io.ReadAll(resp.Body); !strings.Contains(string(models), `"id":"m"`) || !strings.Contains(string(models), `"id":"alias"`) {
+		t.Errorf("models %s", models)
+	}
+	records := f.end()
+	if len(records) != 9 {
+		t.Errorf("%d records", len(records))
+	}
+	for _, r := range records {
+		if r.RequestID != "fine" && (r.Outcome != record.Invalid || r.Status < 400 || r.Error == nil || r.Task != nil) {
+			t.Errorf("record %+v", r)
+		}
+	}
+}
+
+func TestBusyIsRefusedAtOnce(t *testing.T) {
+	f := launch(t, `{"rules":[{"when":{"prompt":"long"},"do":{"tokens":["a","b"],"token_delay_ms":3600000}}]}`, nil)
+	f.await(worker.Idle, 1)
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	resp, err := f.open(ctx, chatPath, "long", chat("long", streamed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	for _, stream := range []string{"", streamed} {
+		r := f.ask(t.Context(), chatPath, "busy"+fmt.Sprint(len(stream)), chat("x", stream))
+		if r.status != 429 || r.header.Get("Retry-After") != "1" || r.err["code"] != "capacity_exceeded" {
+			t.Errorf("got %+v", r)
+		}
+	}
+	if status, ready := f.readiness(); status != 200 || ready.Lanes[0].State != worker.Busy {
+		t.Errorf("%d %+v", status, ready)
+	}
+	leave()
+	f.await(worker.Idle, 1)
+	if r := f.ask(t.Context(), chatPath, "next", chat("x", "")); r.status != 200 {
+		t.Errorf("after the client left: %+v", r)
+	}
+	records := f.end()
+	for _, id := range []string{"busy0", fmt.Sprint("busy", len(streamed))} {
+		if r := one(t, records, id); r.Outcome != record.Rejected || r.Status != 429 || r.Task != nil || r.Lane != nil {
+			t.Errorf("record %+v", r)
+		}
+	}
+	gone := one(t, records, "long")
+	if gone.Outcome != record.Cancelled || gone.Status != 499 || gone.Task == nil || gone.Task.TextBytes != 1 {
+		t.Errorf("record %+v", gone)
+	}
+	if next := one(t, records, "next"); *next.Worker != 1 {
+		t.Error("a worker that heard the cancel was replaced")
+	}
+}
+
+func TestFaults(t *testing.T) {
+	const protocol, server = record.Protocol, record.ServerError
+	for _, c := range []struct {
+		do       string
+		stream   bool
+		status   int // as seen by the client
+		text     string
+		cut      bool
+		code     string // of the error body or event
+		outcome  record.Outcome
+		reason   record.Reason
+		replaced bool
+	}{
+		{`{"fault":"reject"}`, false, 429, "", false, "capacity_exceeded", record.Rejected, "", false},
+		{`{"fault":"reject"}`, true, 429, "", false, "capacity_exceeded", record.Rejected, "", false},
+		{`{"fault":"reject","error":{"status":529,"code":"full"}}`, true, 529, "", false, "full", record.Rejected, "", false},
+		{`{"fault":"reject","error":{"status":503,"code":"overloaded"}}`, true, 503, "", false, "overloaded", record.Rejected, "", false},
+		{`{"fault":"error","error":{"status":503,"code":"fault"}}`, true, 503, "", false, "fault", record.Failed, server, false},
+		{`{"fault":"error","error":{"status":499}}`, true, 502, "", false, "engine_error", record.Failed, server, false},
+		{`{"fault":"context_exceeded"}`, false, 400, "", false, "context_length_exceeded", record.Invalid, "", false},
+		{`{"fault":"context_exceeded"}`, true, 400, "", false, "context_length_exceeded", record.Invalid, "", false},
+		{`{"fault":"error"}`, false, 500, "", false, "engine_error", record.Failed, server, false},
+		{`{"fault":"error"}`, true, 500, "", false, "engine_error", record.Failed, server, false},
+		{`{"fault":"error","after":2}`, false, 500, "", false, "engine_error", record.Failed, server, false},
+		{`{"fault":"error","after":2}`, true, 200, "ab", false, "engine_error", record.Failed, record.StreamError, false},
+		{`{"fault":"break","after":2}`, false, 502, "", false, "engine_error", record.Failed, record.BrokenStream, false},
+		{`{"fault":"break","after":2}`, true, 200, "ab", false, "", record.Failed, record.BrokenStream, false},
+		{`{"fault":"break"}`, true, 502, "", false, "engine_error", record.Failed, record.BrokenStream, false},
+		{`{"fault":"die"}`, false, 502, "", false, "worker_failed", record.Failed, protocol, true},
+		{`{"fault":"die"}`, true, 502, "", false, "worker_failed", record.Failed, protocol, true},
+		{`{"fault":"die","after":2}`, true, 200, "ab", true, "", record.Failed, protocol, true},
+		{`{"fault":"malformed_frame"}`, false, 502, "", false, "worker_failed", record.Failed, protocol, true},
+		{`{"fault":"malformed_frame","after":2}`, true, 200, "ab", true, "", record.Failed, protocol, true},
+		{`{"fault":"oversize_frame","after":2}`, true, 200, "ab", true, "", record.Failed, protocol, true},
+		{`{"fault":"oversize_frame"}`, false, 502, "", false, "worker_failed", record.Failed, protocol, true},
+		{`{"fault":"wrong_id","after":1}`, true, 200, "a", true, "", record.Failed, protocol, true},
+		{`{"fault":"delta_after_done"}`, true, 200, "abc", false, "", record.Completed, "", true},
+		{`{"count":0}`, true, 200, "", false, "", record.Completed, "", false},
+		{`{"count":0}`, false, 200, "", false, "", record.Completed, "", false},
+	} {
+		t.Run(fmt.Sprintf("%s stream=%t", c.do, c.stream), func(t *testing.T) {
+			do := c.do
+			if !strings.Contains(do, "count") {
+				do = strings.Replace(do, "{", `{"tokens":["a","b","c"],`, 1)
+			}
+			f := launch(t, fmt.Sprintf(`{"rules":[{"when":{"prompt":"bad"},"do":%s}],"default":{"tokens":["fine"]}}`, do), nil)
+			f.await(worker.Idle, 1)
+			mode := ""
+			if c.stream {
+				mode = streamed
+			}
+			r := f.ask(t.Context(), chatPath, "bad", chat("bad", mode))
+			code, _ := r.err["code"].(string)
+			if r.status != c.status || r.text != c.text || (r.cut != nil) != c.cut || code != c.code {
+				t.Errorf("got %+v", r)
+			}
+			if completed := c.outcome == record.Completed; (r.finish != "") != completed || r.done != (completed && c.stream) {
+				t.Errorf("finish %q, done %t", r.finish, r.done)
+			}
+			starts := 1
+			if c.replaced {
+				starts = 2
+			}
+			f.await(worker.Idle, starts)
+			if next := f.ask(t.Context(), chatPath, "next", chat("fine", mode)); next.text != "fine" || next.finish != "stop" {
+				t.Errorf("the next request: %+v", next)
+			}
+			records := f.end()
+			got := one(t, records, "bad")
+			if got.Outcome != c.outcome || got.Reason != c.reason || got.Status != c.status || (got.Error == nil) != (c.outcome == record.Completed) {
+				t.Errorf("record %+v %+v", got, got.Error)
+			}
+			if next := one(t, records, "next"); *next.Worker != starts {
+				t.Errorf("the next request went to worker %d", *next.Worker)
+			}
+		})
+	}
+}
+
+func TestTimeout(t *testing.T) {
+	for _, c := range []struct {
+		name, do, mode string
+		status         int
+		starts         int
+	}{
+		{"buffered", `{"tokens":["a","b"],"token_delay_ms":3600000}`, "", 504, 1},
+		{"before content", `{"first_delay_ms":3600000}`, streamed, 504, 1},
+		{"after content", `{"tokens":["a","b"],"token_delay_ms":3600000}`, streamed, 200, 1},
+		{"hung", `{"tokens":["a","b"],"fault":"hang","after":1}`, streamed, 200, 2},
+		{"deaf", `{"tokens":["a","b"],"token_delay_ms":3600000,"ignore_cancel":true}`, "", 504, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := launch(t, `{"rules":[{"when":{"prompt":"slow"},"do":`+c.do+`}]}`, func(cfg *Config) {
+				cfg.RequestTimeout, cfg.CancelGrace = 1, 0.5
+			})
+			f.await(worker.Idle, 1)
+			r := f.ask(t.Context(), chatPath, "slow", chat("slow", c.mode))
+			if r.status != c.status || r.err["code"] != "timeout" || r.done || r.finish != "" {
+				t.Errorf("got %+v", r)
+			}
+			f.await(worker.Idle, c.starts)
+			if next := f.ask(t.Context(), chatPath, "next", chat("x", "")); next.status != 200 {
+				t.Errorf("the next request: %+v", next)
+			}
+			records := f.end()
+			if got := one(t, records, "slow"); got.Outcome != record.Failed || got.Reason != record.Timeout || got.Status != c.status {
+				t.Errorf("record %+v", got)
+			}
+			if got := one(t, records, "next"); *got.Worker != c.starts {
+				t.Errorf("the next request went to worker %d", *got.Worker)
+			}
+		})
+	}
+}
+
+func TestDisconnect(t *testing.T) {
+	for _, c := range []struct {
+		name, do, mode string
+		starts         int
+	}{
+		{"while nothing is written", `{"first_delay_ms":3600000}`, streamed, 1},
+		{"buffered", `{"first_delay_ms":3600000}`, "", 1},
+		{"from a deaf worker", `{"first_delay_ms":3600000,"ignore_cancel":true}`, "", 2},
+		{"from a hung worker", `{"fault":"hang"}`, streamed, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := launch(t, `{"rules":[{"when":{"prompt":"slow"},"do":`+c.do+`}]}`, func(cfg *Config) { cfg.CancelGrace = 0.3 })
+			f.await(worker.Idle, 1)
+			ctx, leave := context.WithCancel(t.Context())
+			answer := make(chan reply)
+			go func() { answer <- f.ask(ctx, chatPath, "slow", chat("slow", c.mode)) }()
+			f.await(worker.Busy, 1)
+			leave()
+			<-answer
+			f.await(worker.Idle, c.starts)
+			records := f.end()
+			if got := one(t, records, "slow"); got.Outcome != record.Cancelled || got.Status != 499 || got.FirstWriteNS != nil {
+				t.Errorf("record %+v", got)
+			}
+		})
+	}
+}
+
+func TestDisconnectInTheMiddleOfTheBody(t *testing.T) {
+	f := launch(t, `{}`, nil)
+	f.await(worker.Idle, 1)
+	conn, err := net.Dial("tcp", strings.TrimPrefix(f.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nX-Request-ID: torn\r\nContent-Length: 1000\r\n\r\n{", chatPath)
+	conn.(*net.TCPConn).CloseWrite()
+	io.Copy(io.Discard, conn)
+	conn.Close()
+	if got := one(t, f.end(), "torn"); got.Outcome != record.Cancelled || got.Status != 499 {
+		t.Errorf("record %+v", got)
+	}
+}
+
+// A client that stops reading stops the worker, and is given up in the end.
+func TestSlowReader(t *testing.T) {
+	token := strings.Repeat("x", 64<<10)
+	script := fmt.Sprintf(`{"rules":[{"when":{"prompt":"flood"},"do":{"tokens":[%s]}}]}`, strings.TrimSuffix(strings.Repeat(`"`+token+`",`, 200), ","))
+	f := launch(t, script, func(cfg *Config) { cfg.RequestTimeout, cfg.CancelGrace = 2, 0.5 })
+	f.await(worker.Idle, 1)
+	conn, err := net.Dial("tcp", strings.TrimPrefix(f.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	conn.(*net.TCPConn).SetReadBuffer(4096)
+	body := chat("flood", `,"stream":true`)
+	fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nX-Request-ID: flood\r\nContent-Length: %d\r\n\r\n%s", chatPath, len(body), body)
+	if line, err := bufio.NewReader(conn).ReadString('\n'); err != nil || !strings.Contains(line, "200") {
+		t.Fatalf("%q, %v", line, err)
+	}
+	f.await(worker.Busy, 1)
+	f.await(worker.Idle, 1)
+	if got := one(t, f.end(), "flood"); got.Outcome != record.Failed || got.Reason != record.Timeout {
+		t.Errorf("record %+v", got)
+	}
+}
+
+func TestStartThatFails(t *testing.T) {
+	for _, c := range []struct{ name, script, want string }{
+		{"fatal", `{"start":{"mode":"fatal","message":"no such model file"}}`, "no such model file"},
+		{"dies", `{"start":{"mode":"die"}}`, "exit status 3"},
+		{"hangs", `{"start":{"mode":"hang"}}`, "not ready within"},
+		{"speaks another protocol", `{"start":{"mode":"bad_hello"}}`, "protocol 3"},
+		{"cannot even read its script", `{"bogus":1}`, "exit status 1"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := launch(t, c.script, func(cfg *Config) { cfg.StartupTimeout = 1; cfg.Workers[0].Count = 2 })
+			if err := <-f.ended; err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "lane 1") {
+				t.Errorf("Run: %v", err)
+			}
+		})
+	}
+}
+
+func TestNotReadyIsNoOverload(t *testing.T) {
+	f := launch(t, `{"start":{"delay_ms":3600000}}`, nil)
+	if status, r := f.readiness(); status != 503 || r.Ready || r.Lanes[0].State != worker.Loading {
+		t.Errorf("%d %+v", status, r)
+	}
+	if resp, err := f.client.Get(f.url + "/health/live"); err != nil || resp.StatusCode != 200 {
+		t.Errorf("live: %v %v", resp, err)
+	}
+	if r := f.ask(t.Context(), chatPath, "early", chat("x", "")); r.status != 503 || r.header.Get("Retry-After") != "" {
+		t.Errorf("got %+v", r)
+	}
+	if got := one(t, f.end(), "early"); got.Outcome != record.Failed || got.Reason != record.ServerError {
+		t.Errorf("record %+v", got)
+	}
+}
+
+func TestAReplicaThatCannotBeReloadedStaysOut(t *testing.T) {
+	f := launch(t, `{"rules":[{"when":{"prompt":"die"},"do":{"fault":"die"}}]}`, nil)
+	f.await(worker.Idle, 1)
+	f.rewrite(`{"start":{"mode":"fatal","message":"the memory is gone"}}`)
+	f.ask(t.Context(), chatPath, "die", chat("die", ""))
+	lane := f.await(worker.Out, 2)
+	if !strings.Contains(lane.Reason, "the memory is gone") {
+		t.Errorf("lane %+v", lane)
+	}
+	if status, _ := f.readiness(); status != 503 {
+		t.Errorf("ready: %d", status)
+	}
+	if r := f.ask(t.Context(), chatPath, "next", chat("x", "")); r.status != 503 {
+		t.Errorf("got %+v", r)
+	}
+	if len(f.end()) != 2 {
+		t.Error("a record is missing")
+	}
+}
+
+func TestDrainLetsRequestsFinish(t *testing.T) {
+	f := launch(t, `{"default":{"tokens":["a","b"],"token_delay_ms":300}}`, nil)
+	f.await(worker.Idle, 1)
+	resp, err := f.open(t.Context(), chatPath, "last", chat("x", streamed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	f.stop()
+	if r := f.drain(resp); r.text != "ab" || !r.done || r.cut != nil {
+		t.Errorf("got %+v", r)
+	}
+	if got := one(t, f.end(), "last"); got.Outcome != record.Completed {
+		t.Errorf("record %+v", got)
+	}
+	if _, err := f.open(t.Context(), chatPath, "late", chat("x", "")); err == nil {
+		t.Error("a request was accepted after the end")
+	}
+}
+
+func TestDrainHasAnEnd(t *testing.T) {
+	f := launch(t, `{"default":{"tokens":["a","b"],"fault":"hang","after":1}}`, func(c *Config) { c.DrainTimeout, c.CancelGrace, c.Workers[0].Count = 0.2, 0.2, 2 })
+	f.await(worker.Idle, 1)
+	resp, err := f.open(t.Context(), chatPath, "open", chat("x", streamed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	f.stop()
+	if r := f.drain(resp); r.text != "a" || r.err["code"] != "stopping" || r.done {
+		t.Errorf("got %+v", r)
+	}
+	if got := one(t, f.end(), "open"); got.Outcome != record.Failed || got.Reason != record.ServerError {
+		t.Errorf("record %+v", got)
+	}
+}
+
+// Whatever many clients do at once, their ledger and the server's agree.
+func TestLedgersAgree(t *testing.T) {
+	script := `{"rules":[
+		{"when":{"prompt":"hang"},"do":{"tokens":["a","b"],"token_delay_ms":3600000}},
+		{"when":{"prompt":"die"},"do":{"tokens":["a","b"],"fault":"die","after":1}},
+		{"when":{"prompt":"error"},"do":{"fault":"error"}},
+		{"when":{"prompt":"break"},"do":{"tokens":["a","b"],"fault":"break","after":1}}],
+		"default":{"count":4,"token_delay_ms":1}}`
+	f := launch(t, script, func(c *Config) { c.Workers[0].Count = 3 })
+	f.await(worker.Idle, 1)
+	const clients, each = 24, 12
+	kinds := []string{"fine", "fine", "error", "fine", "break", "fine", "hang", "fine", "fine", "die"}
+	var mu sync.Mutex
+	client := map[string]reply{}
+	var wg sync.WaitGroup
+	for c := range clients {
+		wg.Go(func() {
+			for i := range each {
+				kind, mode := kinds[(c+i)%len(kinds)], ""
+				if i%2 == 0 {
+					mode = streamed
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				if kind == "hang" {
+					ctx, cancel = context.WithTimeout(t.Context(), 20*time.Millisecond)
+				}
+				id := fmt.Sprintf("c%d-%d-%s", c, i, kind)
+				r := f.ask(ctx, chatPath, id, chat(kind, mode))
+				cancel()
+				mu.Lock()
+				client[id] = r
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	server := map[string]record.Record{}
+	for _, r := range f.end() {
+		if _, twice := server[r.RequestID]; twice {
+			t.Errorf("two records for %s", r.RequestID)
+		}
+		server[r.RequestID] = r
+	}
+	outcomes := map[record.Outcome]int{}
+	for id, c := range client {
+		s, ok := server[id]
+		if !ok {
+			// A request that was given up before it was sent never arrived.
+			if !strings.HasSuffix(id, "hang") || c.cut == nil {
+				t.Errorf("no record for %s: %+v", id, c)
+			}
+			continue
+		}
+		outcomes[s.Outcome]++
+		if c.status != 0 && s.Status != 499 && c.status != s.Status {
+			t.Errorf("%s: the client saw %d, the server sent %d", id, c.status, s.Status)
+		}
+		completed := c.status == 200 && c.finish != ""
+		if completed != (s.Outcome == record.Completed) {
+			t.Errorf("%s: the client saw %+v, the record says %s", id, c, s.Outcome)
+		}
+		if completed && s.Task.TextSHA256 != hash(c.text) {
+			t.Errorf("%s: the texts differ", id)
+		}
+		if c.status != 0 && (c.status == 429) != (s.Outcome == record.Rejected) {
+			t.Errorf("%s: the client saw %d, the record says %s", id, c.status, s.Outcome)
+		}
+	}
+	if len(server) > len(client) {
+		t.Errorf("%d records for %d requests", len(server), len(client))
+	}
+	t.Logf("outcomes: %v", outcomes)
+	for _, o := range []record.Outcome{record.Completed, record.Rejected, record.Failed} {
+		if outcomes[o] == 0 {
+			t.Errorf("no request was %s; the test shows too little", o)
+		}
+	}
+}
+
+func TestARecordThatCannotBeWrittenIsLoud(t *testing.T) {
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip("no /dev/full here")
+	}
+	f := launch(t, `{}`, func(c *Config) { c.Records = "/dev/full" })
+	f.await(worker.Idle, 1)
+	f.ask(t.Context(), chatPath, "lost", chat("x", ""))
+	for {
+		if status, r := f.readiness(); status == 503 {
+			if !strings.Contains(r.Error, "lost") {
+				t.Errorf("%+v", r)
+			}
+			break
+		}
+	}
+	f.stop()
+	if err := <-f.ended; err == nil || !strings.Contains(err.Error(), "request lost") {
+		t.Errorf("Run: %v", err)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	good := `{"models":["m"],"workers":[{"command":["w"],"cpus":[1],"count":2}],"records":"r","request_timeout_seconds":1.5}`
+	c, err := ParseConfig([]byte(good))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.complete(); err != nil || len(c.lanes()) != 2 || c.CancelGrace != 2 || c.Listen != "127.0.0.1:0" {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if _, err := ParseConfig([]byte(`{"modles":[]}`)); err == nil || !strings.Contains(err.Error(), "modles") {
+		t.Errorf("got %v", err)
+	}
+	bad := Config{Endpoints: []openai.Endpoint{"speech"}, Workers: []Worker{{Env: []string{"X"}, Count: -1}}, RequestTimeout: -1, MaxBodyBytes: 1 << 40, MaxOutputTokens: -1}
+	_, err = New(bad)
+	for _, want := range []string{"models", "speech", "records", "command", "env", "count", "request_timeout_seconds", "max_body_bytes", "max_output_tokens"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("the error does not name %s: %v", want, err)
+		}
+	}
+	if _, err := New(Config{Models: []string{"m"}, Records: filepath.Join(t.TempDir(), "no", "dir"), Workers: []Worker{{Command: []string{"w"}}}}); err == nil {
+		t.Error("a record file that cannot be opened was accepted")
+	}
+}

@@ -1,0 +1,152 @@
+package openai
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestParseAccepts(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		endpoint Endpoint
+		body     string
+		want     Request
+		engine   string
+	}{
+		{"a plain chat", Chat, `{"model":"m","messages":[{"role":"user","content":"hi"}]}`,
+			Request{Model: "m"}, `{"max_tokens":64,"messages":[{"role":"user","content":"hi"}]}`},
+		{"what the server handles is taken out, the rest passes", Completions,
+			`{"model":"m","prompt":"x","stream":true,"stream_options":{"include_usage":true},"n":1,"best_of":1,"temperature":0.50,"top_k":3,"logprobs":null,"echo":false,"max_tokens":7.0}`,
+			Request{Model: "m", Stream: true, IncludeUsage: true}, `{"max_tokens":7,"prompt":"x","temperature":0.50,"top_k":3,"echo":false}`},
+		{"the newer name of the limit", Chat, `{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"a"}]}],"max_completion_tokens":64}`,
+			Request{Model: "m"}, `{"max_tokens":64,"messages":[{"role":"user","content":[{"type":"text","text":"a"}]}]}`},
+		{"both names agree", Completions, `{"model":"m","prompt":["x"],"max_tokens":3,"max_completion_tokens":3,"stream":false,"tools":[]}`,
+			Request{Model: "m"}, `{"max_tokens":3,"prompt":["x"],"tools":[]}`},
+		{"token ids", Completions, `{"model":"m","prompt":[1,2,3]}`, Request{Model: "m"}, `{"max_tokens":64,"prompt":[1,2,3]}`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, fail := Parse(c.endpoint, []byte(c.body), 64)
+			if fail != nil {
+				t.Fatal(fail)
+			}
+			var want map[string]json.RawMessage
+			if err := json.Unmarshal([]byte(c.engine), &want); err != nil {
+				t.Fatal(err)
+			}
+			c.want.Body = want
+			if diff := cmp.Diff(&c.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	chat := func(more string) string {
+		return `{"model":"m","messages":[{"role":"user","content":"hi"}],` + more + `}`
+	}
+	for _, c := range []struct {
+		endpoint    Endpoint
+		body, param string
+	}{
+		{Chat, ``, ""},
+		{Chat, `[]`, ""},
+		{Chat, `{} {}`, ""},
+		{Chat, "{\"model\":\"\xff\"}", ""},
+		{Chat, `{"messages":[{"role":"user"}]}`, "model"},
+		{Chat, `{"model":7}`, "model"},
+		{Chat, `{"model":"m"}`, "messages"},
+		{Chat, `{"model":"m","messages":"hi"}`, "messages"},
+		{Chat, `{"model":"m","messages":[null]}`, "messages[0].role"},
+		{Chat, `{"model":"m","messages":[{"role":"user"},{"role":3}]}`, "messages[1].role"},
+		{Chat, `{"model":"m","messages":[{"role":"user","content":5}]}`, "messages[0].content"},
+		{Chat, chat(`"stream":"yes"`), "stream"},
+		{Chat, chat(`"stream_options":{}`), "stream_options"},
+		{Chat, chat(`"stream":true,"stream_options":{"include_usage":1}`), "stream_options"},
+		{Chat, chat(`"stream":true,"stream_options":{"continuous_usage_stats":true}`), "stream_options"},
+		{Chat, chat(`"n":2`), "n"},
+		{Chat, chat(`"n":"1"`), "n"},
+		{Chat, chat(`"best_of":3`), "best_of"},
+		{Chat, chat(`"logprobs":true`), "logprobs"},
+		{Chat, chat(`"tools":[{"type":"function"}]`), "tools"},
+		{Chat, chat(`"max_tokens":0`), "max_tokens"},
+		{Chat, chat(`"max_tokens":1.5`), "max_tokens"},
+		{Chat, chat(`"max_tokens":65`), "max_tokens"},
+		{Chat, chat(`"max_tokens":1e300`), "max_tokens"},
+		{Chat, chat(`"max_completion_tokens":true`), "max_completion_tokens"},
+		{Chat, chat(`"max_tokens":2,"max_completion_tokens":3`), "max_completion_tokens"},
+		{Completions, `{"model":"m"}`, "prompt"},
+		{Completions, `{"model":"m","prompt":[]}`, "prompt"},
+		{Completions, `{"model":"m","prompt":["a","b"]}`, "prompt"},
+		{Completions, `{"model":"m","prompt":[[1],[2]]}`, "prompt"},
+		{Completions, `{"model":"m","prompt":[1,-1]}`, "prompt"},
+		{Completions, `{"model":"m","prompt":{}}`, "prompt"},
+		{Completions, `{"model":"m","prompt":"x","echo":true}`, "echo"},
+	} {
+		_, fail := Parse(c.endpoint, []byte(c.body), 64)
+		if fail == nil {
+			t.Errorf("%s %s: accepted", c.endpoint, c.body)
+			continue
+		}
+		param := ""
+		if fail.Param != nil {
+			param = *fail.Param
+		}
+		if param != c.param || fail.Message == "" || fail.Type != InvalidRequest || fail.Code == "" {
+			t.Errorf("%s %s: got %q %+v, want param %q", c.endpoint, c.body, param, fail, c.param)
+		}
+	}
+}
+
+func TestResponsesOnTheWire(t *testing.T) {
+	chat := Answer{Chat, "r1", "m", time.Unix(5, 0)}
+	text := Answer{Completions, "r1", "m", time.Unix(5, 0)}
+	n := func(v int64) *int64 { return &v }
+	opening, _ := chat.Opening()
+	for _, c := range []struct {
+		got  Response
+		want string
+	}{
+		{chat.Whole("a", "stop", NewUsage(n(3), n(1), n(0))),
+			`{"id":"chatcmpl-r1","object":"chat.completion","created":5,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"a"},"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":1,"total_tokens":4,"prompt_tokens_details":{"cached_tokens":0}}}`},
+		{opening, `{"id":"chatcmpl-r1","object":"chat.completion.chunk","created":5,"model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}`},
+		{chat.Increment("a"), `{"id":"chatcmpl-r1","object":"chat.completion.chunk","created":5,"model":"m","choices":[{"index":0,"delta":{"content":"a"},"finish_reason":null}]}`},
+		{chat.Finish("stop"), `{"id":"chatcmpl-r1","object":"chat.completion.chunk","created":5,"model":"m","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`},
+		{chat.Counts(NewUsage(nil, n(1), nil)), `{"id":"chatcmpl-r1","object":"chat.completion.chunk","created":5,"model":"m","choices":[],"usage":{"completion_tokens":1}}`},
+		{text.Whole("", "length", NewUsage(nil, nil, nil)), `{"id":"cmpl-r1","object":"text_completion","created":5,"model":"m","choices":[{"index":0,"text":"","finish_reason":"length"}]}`},
+		{text.Increment("a"), `{"id":"cmpl-r1","object":"text_completion","created":5,"model":"m","choices":[{"index":0,"text":"a","finish_reason":null}]}`},
+		{text.Finish("stop"), `{"id":"cmpl-r1","object":"text_completion","created":5,"model":"m","choices":[{"index":0,"text":"","finish_reason":"stop"}]}`},
+	} {
+		got, err := json.Marshal(c.got)
+		if err != nil || string(got) != c.want {
+			t.Errorf("got  %s (%v)\nwant %s", got, err, c.want)
+		}
+	}
+	if _, ok := text.Opening(); ok {
+		t.Error("completions have no opening chunk")
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add(`{"model":"m","messages":[{"role":"user","content":"hi"}],"stream":true}`)
+	f.Add(`{"model":"m","prompt":[[1,2]],"max_tokens":3}`)
+	f.Fuzz(func(t *testing.T, body string) {
+		for _, endpoint := range []Endpoint{Chat, Completions} {
+			r, fail := Parse(endpoint, []byte(body), 64)
+			if (r == nil) == (fail == nil) {
+				t.Fatalf("request %v and error %v", r, fail)
+			}
+			if r == nil {
+				continue
+			}
+			engine, err := json.Marshal(r.Body)
+			if err != nil || !strings.Contains(string(engine), `"max_tokens":`) {
+				t.Fatalf("%s, %v", engine, err)
+			}
+		}
+	})
+}
