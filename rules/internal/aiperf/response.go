@@ -1,0 +1,366 @@
+package aiperf
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"assay/rules/internal/jsonl"
+)
+
+var done = []byte("[DONE]")
+
+// received reads one element of responses: an event of a stream as packets
+// (one field each, as AIPerf split it), or a whole body as text.
+func (p *parser) received() error {
+	s, a := &p.line, &p.answer
+	var perf *int64
+	var e event
+	p.data = p.data[:0]
+	err := s.Object(func(key []byte) (err error) {
+		switch string(key) {
+		case "perf_ns":
+			perf, err = optInt(s)
+		case "text":
+			if !s.Null() {
+				e.data = true
+				p.data, err = s.AppendText(p.data)
+			}
+		case "packets":
+			if !s.Null() {
+				a.Stream = true
+				err = s.Array(func() error { return p.packet(&e) })
+			}
+		}
+		return in(key, err)
+	})
+	if err != nil {
+		return in([]byte("responses"), err)
+	}
+	if perf == nil {
+		return errors.New("responses: an element has no perf_ns")
+	}
+	a.arrived(*perf)
+	if e.data {
+		a.Bodies++
+		p.documents(*perf, e.failed)
+	}
+	return nil
+}
+
+// event is what the packets of one event, apart from its data, say.
+type event struct {
+	data   bool // there is a data field
+	failed bool // event: error
+}
+
+// packet reads one field of an event; several data fields are joined by LF, as
+// the standard for event streams says.
+func (p *parser) packet(e *event) error {
+	s := &p.line
+	start := len(p.data)
+	if e.data {
+		p.data = append(p.data, '\n')
+	}
+	value := len(p.data)
+	p.name = p.name[:0]
+	err := s.Object(func(key []byte) (err error) {
+		switch string(key) {
+		case "name":
+			p.name, err = s.AppendText(p.name)
+		case "value":
+			if !s.Null() {
+				p.data, err = s.AppendText(p.data)
+			}
+		}
+		return in(key, err)
+	})
+	switch string(p.name) {
+	case "data":
+		e.data = true
+		return err
+	case "event":
+		e.failed = string(p.data[value:]) == "error"
+	case "comment":
+		p.answer.Comments++
+	}
+	p.data = p.data[:start]
+	return err
+}
+
+// documents reads the data of one event, or a body. AIPerf 0.13.0 takes two
+// events for one where a stream mixes line endings, so there may be several
+// documents, the last of them [DONE].
+func (p *parser) documents(perf int64, failed bool) {
+	a, s := &p.answer, &p.inner
+	err := s.Reset(p.data)
+	for err == nil {
+		rest := s.Rest()
+		if len(rest) == 0 {
+			break
+		}
+		if a.Stream && bytes.HasPrefix(rest, done) {
+			a.Done = true
+			s.Advance(len(done))
+			continue
+		}
+		err = a.document(s, perf, failed)
+	}
+	if err != nil && a.Malformed == "" {
+		a.Malformed = fmt.Sprintf("response %d: %v", a.Bodies, err)
+	}
+	if failed {
+		a.fail(Failure{Message: string(p.data)})
+	}
+}
+
+// answer builds a Response.
+type answer struct {
+	*Response
+	chunks          []Chunk
+	text, reasoning []byte
+	buf             []byte
+}
+
+func (a *answer) reset(r *Response) {
+	*a = answer{Response: r, chunks: a.chunks[:0], text: a.text[:0], reasoning: a.reasoning[:0], buf: a.buf}
+}
+
+func (a *answer) arrived(perf int64) {
+	if a.FirstPerfNS == nil {
+		first := perf
+		a.FirstPerfNS, a.LastPerfNS = &first, new(int64)
+	}
+	*a.LastPerfNS = perf
+}
+
+func (a *answer) fail(f Failure) {
+	if a.Failure == nil {
+		a.Failure, a.AfterContent = &f, len(a.chunks) > 0
+	}
+}
+
+// document reads one completion object or chunk of the chat or the
+// completions endpoint.
+func (a *answer) document(s *jsonl.Scanner, perf int64, failed bool) error {
+	chunk := Chunk{PerfNS: perf}
+	role := false
+	var failure Failure // wrapped in "error" or at the top
+	err := s.Object(func(key []byte) (err error) {
+		switch string(key) {
+		case "choices":
+			if s.Null() {
+				return nil
+			}
+			first := true
+			return s.Array(func() error {
+				c, r, err := a.choice(s, first)
+				first, role = false, role || r
+				chunk.TextSize += c.TextSize
+				chunk.ReasoningSize += c.ReasoningSize
+				chunk.ToolSize += c.ToolSize
+				return err
+			})
+		case "usage":
+			err = a.usage(s)
+		case "error":
+			switch s.Peek() {
+			case '{':
+				failed = true
+				err = s.Object(func(key []byte) error { return failureField(s, key, &failure) })
+			case '"':
+				if failure.Message, err = s.Text(); failure.Message != "" {
+					failed = true
+				}
+			}
+		case "object":
+			if s.Peek() == '"' {
+				a.buf, err = s.AppendText(a.buf[:0])
+				failed = failed || string(a.buf) == "error"
+			}
+		default:
+			err = failureField(s, key, &failure)
+		}
+		return in(key, err)
+	})
+	if chunk.TextSize+chunk.ReasoningSize+chunk.ToolSize > 0 {
+		a.chunks = append(a.chunks, chunk)
+	} else if role {
+		a.RoleChunks++
+	}
+	if failed {
+		a.fail(failure)
+	}
+	return err
+}
+
+// failureField reads a member of an error object, if it is one.
+func failureField(s *jsonl.Scanner, key []byte, f *Failure) error {
+	var to *string
+	switch string(key) {
+	case "code":
+		to = &f.Code
+	case "type":
+		to = &f.Type
+	case "message":
+		to = &f.Message
+	default:
+		return nil
+	}
+	var err error
+	switch c := s.Peek(); {
+	case c == '"':
+		*to, err = s.Text()
+	case '0' <= c && c <= '9':
+		var n []byte
+		n, err = s.Number()
+		*to = string(n)
+	}
+	if code, bad := strconv.ParseInt(f.Code, 10, 64); bad == nil && code >= 400 && code <= 599 {
+		f.Status = &code
+	}
+	return err
+}
+
+// choice reads one choice. Only choice 0 counts; the index may stand behind
+// the text, so what another one has brought is taken back.
+func (a *answer) choice(s *jsonl.Scanner, first bool) (c Chunk, role bool, err error) {
+	index := int64(0)
+	if !first {
+		index = -1
+	}
+	text, reasoning, finish := len(a.text), len(a.reasoning), a.FinishReason
+	err = s.Object(func(key []byte) (err error) {
+		switch string(key) {
+		case "index":
+			index, err = s.Int()
+		case "delta", "message":
+			if s.Null() {
+				return nil
+			}
+			role, err = a.message(s, &c)
+		case "text":
+			a.text, c.TextSize, err = piece(s, a.text)
+		case "finish_reason":
+			var reason string
+			if reason, err = optText(s); reason != "" {
+				a.FinishReason = reason
+			}
+		}
+		return in(key, err)
+	})
+	if index != 0 {
+		a.text, a.reasoning, a.FinishReason = a.text[:text], a.reasoning[:reasoning], finish
+		return Chunk{}, false, err
+	}
+	a.Choice = true
+	return c, role, err
+}
+
+func (a *answer) message(s *jsonl.Scanner, c *Chunk) (role bool, err error) {
+	err = s.Object(func(key []byte) (err error) {
+		n := 0
+		switch string(key) {
+		case "role":
+			role = true
+		case "content":
+			a.text, c.TextSize, err = piece(s, a.text)
+		case "reasoning_content", "reasoning":
+			// Some servers send both names with one text.
+			if c.ReasoningSize == 0 {
+				a.reasoning, c.ReasoningSize, err = piece(s, a.reasoning)
+			}
+		case "tool_calls":
+			if !s.Null() {
+				n, err = toolSize(s)
+				c.ToolSize += n
+			}
+		}
+		return in(key, err)
+	})
+	return role, err
+}
+
+// piece appends a string to dst and returns its size in bytes; null has none.
+func piece(s *jsonl.Scanner, dst []byte) ([]byte, int, error) {
+	if s.Null() {
+		return dst, 0, nil
+	}
+	n := len(dst)
+	dst, err := s.AppendText(dst)
+	return dst, len(dst) - n, err
+}
+
+// toolSize counts the bytes of names and arguments in a list of tool calls.
+func toolSize(s *jsonl.Scanner) (n int, err error) {
+	err = s.Array(func() error {
+		return s.Object(func(key []byte) error {
+			if string(key) != "function" || s.Null() {
+				return nil
+			}
+			return s.Object(func(key []byte) error {
+				if k := string(key); k != "name" && k != "arguments" || s.Peek() != '"' {
+					return nil
+				}
+				text, err := s.Text()
+				n += len(text)
+				return err
+			})
+		})
+	})
+	return n, err
+}
+
+// usage reads token counts; the last object that is not empty counts.
+func (a *answer) usage(s *jsonl.Scanner) error {
+	if s.Null() {
+		return nil
+	}
+	var u Usage
+	err := s.Object(func(key []byte) (err error) {
+		switch string(key) {
+		case "prompt_tokens":
+			if u.Prompt, err = optInt(s); u.Prompt != nil && *u.Prompt == 0 {
+				u.Prompt = nil
+			}
+		case "completion_tokens":
+			u.Completion, err = optInt(s)
+		case "prompt_tokens_details":
+			u.Cached, err = detail(s, "cached_tokens")
+		case "completion_tokens_details":
+			u.Reasoning, err = detail(s, "reasoning_tokens")
+		}
+		return in(key, err)
+	})
+	if err == nil && u != (Usage{}) {
+		a.Usage = u
+	}
+	return err
+}
+
+func detail(s *jsonl.Scanner, name string) (n *int64, err error) {
+	if s.Null() {
+		return nil, nil
+	}
+	err = s.Object(func(key []byte) (err error) {
+		if string(key) == name {
+			n, err = optInt(s)
+		}
+		return err
+	})
+	return n, err
+}
+
+// finish fixes the chunks, the texts and their digest.
+func (a *answer) finish() {
+	if len(a.chunks) > 0 {
+		a.Chunks = slices.Clone(a.chunks)
+	}
+	a.Text, a.Reasoning = string(a.text), string(a.reasoning)
+	sum := sha256.Sum256(a.text)
+	a.SHA256 = hex.EncodeToString(sum[:])
+}
