@@ -1,0 +1,37 @@
+# Two targets matter: `make demo` does the main job, `make test` is what CI runs.
+
+.PHONY: all build demo test lint fmt fuzz clean
+
+all: build
+
+build:
+	CGO_ENABLED=0 go build -trimpath -o bin/assay ./cmd/assay
+
+demo: build
+	bin/assay build //examples/quickstart/...
+
+# The tests share downloads (wheels, uv's cache) below the user's cache directory;
+# everything else they make is temporary.
+test:
+	go test -race -timeout 20m ./...
+
+lint:
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
+	  if [ -n "$$unformatted" ]; then echo "not formatted (make fmt):"; echo "$$unformatted"; exit 1; fi
+	go vet ./...
+	go tool staticcheck ./...
+	GOOS=darwin go vet ./cmd/assay
+
+fmt:
+	gofmt -w $$(git ls-files '*.go')
+
+# Each fuzz target for a short while: make fuzz FUZZTIME=1m
+FUZZTIME ?= 10s
+fuzz:
+	@for target in $$(grep -rhoE '^func Fuzz\w+' --include=*_test.go . | sed 's/func //' | sort -u); do \
+	  for pkg in $$(grep -rlE "^func $$target\(" --include=*_test.go . | xargs -n1 dirname | sort -u); do \
+	    echo "$$pkg $$target"; go test $$pkg -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) || exit 1; \
+	  done; done
+
+clean:
+	rm -rf bin out

@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"assay/engine"
+	"assay/engine/event"
+)
+
+// actionError marks the failure of an action, as opposed to one of Assay.
+type actionError struct{ error }
+
+func (e actionError) Unwrap() error { return e.error }
+
+func (a *app) buildCommand() *cobra.Command {
+	var console string
+	var replay bool
+	cmd := &cobra.Command{
+		Use:   "build PATTERN...",
+		Short: "Build targets and what they depend on; run only what changed",
+		Long: "Builds the targets that the patterns name. A pattern is //package:target, //package (the target named like its folder), " +
+			"//package:all or //package/... for a whole subtree.",
+		Args: atLeastOnePattern,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.build(cmd.Context(), args, console, replay)
+		},
+	}
+	cmd.Flags().StringVar(&console, "console", "auto", "how progress is shown: auto, tty, plain or quiet")
+	cmd.Flags().BoolVar(&replay, "replay", false, "take recorded samples wherever they were made; never measure")
+	return cmd
+}
+
+func (a *app) build(ctx context.Context, patterns []string, consoleName string, replay bool) error {
+	started := time.Now()
+	console, err := newConsole(consoleName, a.stderr)
+	if err != nil {
+		return usageError{err}
+	}
+	actions, _, err := a.load(ctx, patterns)
+	if err != nil {
+		return err
+	}
+	eng, err := a.engine(replay)
+	if err != nil {
+		return err
+	}
+	console.Expect(len(actions))
+	report, err := eng.Build(ctx, actions, console)
+	console.Close()
+	if report == nil {
+		return err
+	}
+	if published := a.published(eng, report); published != "" {
+		fmt.Fprint(a.stdout, published)
+	}
+	fmt.Fprintln(a.stdout, summary(report, time.Since(started)))
+	if ctx.Err() != nil {
+		return errors.Join(context.Cause(ctx), err)
+	}
+	if failed := report.Err(); failed != nil {
+		return actionError{errors.Join(failed, err)}
+	}
+	return err
+}
+
+// summary is the closing line of a build.
+func summary(r *engine.Report, elapsed time.Duration) string {
+	count := map[event.Status]int{}
+	samples := 0
+	for _, o := range r.Outcomes {
+		count[o.Status]++
+		samples += o.Samples
+	}
+	parts := []string{fmt.Sprintf("%d cached", count[event.Cached])}
+	ran := fmt.Sprintf("%d ran", count[event.Ran]+count[event.Reproduced])
+	var notes []string
+	if n := count[event.Reproduced]; n > 0 {
+		notes = append(notes, fmt.Sprintf("%d gave the same bytes", n))
+	}
+	if samples > 0 {
+		notes = append(notes, plural(samples, "new sample"))
+	}
+	if len(notes) > 0 {
+		ran += " (" + strings.Join(notes, ", ") + ")"
+	}
+	parts = append(parts, ran)
+	for _, s := range []event.Status{event.Failed, event.Blocked, event.Interrupted} {
+		if n := count[s]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, s))
+		}
+	}
+	return fmt.Sprintf("%s: %s, %s", plural(len(r.Outcomes), "target"), strings.Join(parts, ", "), round(elapsed))
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+func round(d time.Duration) time.Duration {
+	if d < time.Second {
+		return d.Round(time.Millisecond)
+	}
+	return d.Round(100 * time.Millisecond)
+}
+
+// published names what the build's effects left, relative to the workspace.
+func (a *app) published(eng *engine.Engine, r *engine.Report) string {
+	var b strings.Builder
+	for _, o := range r.Outcomes {
+		if o.Action.Rule != "publish" || o.Output.Digest == "" {
+			continue
+		}
+		dir, _ := o.Action.Attrs["dir"].(string)
+		fmt.Fprintf(&b, "report: %s\n", filepath.Join(dir, "report.md"))
+	}
+	return b.String()
+}
+
+func (a *app) planCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "plan PATTERN...",
+		Short: "Say what build would run, and why",
+		Args:  atLeastOnePattern,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			actions, _, err := a.load(cmd.Context(), args)
+			if err != nil {
+				return err
+			}
+			eng, err := a.engine(false)
+			if err != nil {
+				return err
+			}
+			verdicts, err := eng.Plan(cmd.Context(), actions)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return a.planJSON(verdicts)
+			}
+			for _, v := range verdicts {
+				line := fmt.Sprintf("%-8s %s", v.State, v.Action.ID)
+				if v.Why.Reason != "" {
+					line += "  (" + v.Why.Reason + ")"
+				}
+				fmt.Fprintln(a.stdout, line)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the verdicts as JSON")
+	return cmd
+}
+
+func (a *app) planJSON(verdicts []verdict) error {
+	type row struct {
+		Target string `json:"target"`
+		Rule   string `json:"rule"`
+		State  string `json:"state"`
+		Reason string `json:"reason,omitempty"`
+		Key    string `json:"key,omitempty"`
+	}
+	rows := []row{}
+	for _, v := range verdicts {
+		rows = append(rows, row{v.Action.ID, v.Action.Rule, string(v.State), v.Why.Reason, v.Key.String()})
+	}
+	enc := json.NewEncoder(a.stdout)
+	enc.SetIndent("", "  ")
+	return enc.Encode(rows)
+}
+
+func atLeastOnePattern(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return usageError{fmt.Errorf("%s needs at least one target: //package:target, //package:all or a subtree, //package/... (see --help)", cmd.CommandPath())}
+	}
+	return nil
+}

@@ -1,0 +1,80 @@
+package aiperfrun
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"assay/starlark/graph"
+)
+
+// Workload is what the load generator is asked to do.
+type Workload struct {
+	Endpoint     string  `json:"endpoint"`
+	Streaming    bool    `json:"streaming"`
+	InputTokens  int64   `json:"input_tokens"`  // of each prompt, without the template's
+	OutputTokens int64   `json:"output_tokens"` // at most
+	Concurrency  int64   `json:"concurrency"`
+	Requests     int64   `json:"requests"` // measured
+	Warmup       int64   `json:"warmup_requests"`
+	Seed         int64   `json:"seed"`
+	TimeoutS     float64 `json:"request_timeout_seconds"`
+}
+
+func workload(t *graph.Target) Workload {
+	return Workload{
+		Endpoint: t.String("endpoint"), Streaming: t.Bool("streaming"),
+		InputTokens: t.Int("input_tokens"), OutputTokens: t.Int("output_tokens"),
+		Concurrency: t.Int("concurrency"), Requests: t.Int("requests"), Warmup: t.Int("warmup_requests"),
+		Seed: t.Int("seed"), TimeoutS: t.Float("request_timeout_seconds"),
+	}
+}
+
+// Planned is the number of requests AIPerf is asked to send.
+func (w Workload) Planned() int { return int(w.Requests + w.Warmup) }
+
+// command is AIPerf's command line: {env} is the client environment, {port} the
+// gateway's port, {tokenizer} and {out} directories. Every prompt is distinct:
+// there are as many data set entries as requests, in order, since AIPerf would
+// otherwise send the warm-ups' prompts again.
+func (w Workload) command(model string, generation map[string]any) []string {
+	args := []string{
+		"{env}/bin/aiperf", "profile",
+		"--model", model,
+		"--url", "http://127.0.0.1:{port}",
+		"--endpoint-type", w.Endpoint,
+	}
+	if w.Streaming {
+		args = append(args, "--streaming")
+	}
+	args = append(args,
+		"--tokenizer", "{tokenizer}",
+		"--isl", text(w.InputTokens), "--isl-stddev", "0",
+		"--osl", text(w.OutputTokens), "--osl-stddev", "0",
+		"--concurrency", text(w.Concurrency),
+		"--request-count", text(w.Requests),
+	)
+	if w.Warmup > 0 {
+		args = append(args, "--warmup-request-count", text(w.Warmup))
+	}
+	args = append(args,
+		"--num-dataset-entries", strconv.Itoa(w.Planned()),
+		"--dataset-sampling-strategy", "sequential",
+		"--random-seed", text(w.Seed),
+		"--request-timeout-seconds", strconv.FormatFloat(w.TimeoutS, 'f', -1, 64),
+	)
+	for _, name := range slices.Sorted(maps.Keys(generation)) {
+		args = append(args, "--extra-inputs", fmt.Sprintf("%s:%v", name, generation[name]))
+	}
+	return append(args,
+		"--export-level", "raw",
+		"--artifact-dir", "{out}",
+		"--ui", "none", "--no-gpu-telemetry", "--no-server-metrics", "--no-auto-plot",
+	)
+}
+
+func text(n int64) string { return strconv.FormatInt(n, 10) }
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

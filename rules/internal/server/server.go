@@ -1,0 +1,299 @@
+// Package server starts the native server that a specification describes: a
+// gateway process with its workers, on given CPUs, probed until it is ready. A
+// sample and a validation start the same server in the same way.
+package server
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"assay/engine/supervise"
+	"assay/rules/internal/gateway"
+	"assay/rules/internal/jsonfile"
+	"assay/rules/internal/llama"
+	"assay/rules/internal/openai"
+)
+
+// Engines behind the gateway.
+const (
+	LlamaCPP = "llama.cpp" // in-process, through xllamacpp
+	Scripted = "scripted"  // timing and faults from a file, for tests
+)
+
+// Spec specifies a server: all that decides how it behaves. Durations are in
+// seconds.
+type Spec struct {
+	Version      int      `json:"version"`
+	Engine       string   `json:"engine"`
+	Model        string   `json:"model"` // the name under which it is served
+	Endpoints    []string `json:"endpoints"`
+	Replicas     int      `json:"replicas"`
+	Threads      int      `json:"threads"` // of each replica
+	Context      int      `json:"context"` // tokens
+	PromptCache  bool     `json:"prompt_cache"`
+	RequestLimit float64  `json:"request_timeout_seconds"`
+	StartLimit   float64  `json:"startup_timeout_seconds"`
+	CancelGrace  float64  `json:"cancel_grace_seconds"`
+	MaxBodyBytes int64    `json:"max_body_bytes"`
+	MaxOutput    int      `json:"max_output_tokens"`
+}
+
+// Place says where and with what a server runs.
+type Place struct {
+	// Assay is this program, which is also the gateway and the scripted worker.
+	Assay string
+	// Python runs the worker of llama.cpp; Model is the file it loads; Script is
+	// the scripted worker's.
+	Python, Model, Script string
+	// Dir gets configuration, records and log.
+	Dir string
+	// Gateway and Workers are the CPU sets; Workers is split between replicas.
+	Gateway, Workers []int
+	// Env is the whole environment of gateway and workers.
+	Env []string
+}
+
+// Names of the files in Place.Dir.
+const (
+	RecordsFile = "records.jsonl"
+	LogFile     = "server.log"
+)
+
+// logTail is how many lines of the log go into an error.
+const logTail = 15
+
+// drain is how long requests in flight may take when the server is told to stop.
+const drain = 10 * time.Second
+
+// Server is a running server.
+type Server struct {
+	Port  int
+	spec  Spec
+	place Place
+	proc  *supervise.Process
+	log   *os.File
+}
+
+// Start starts the server and returns when it is ready. The error of a server
+// that does not become ready has the end of its log. When ctx ends the server is
+// stopped.
+func Start(ctx context.Context, spec Spec, place Place) (*Server, error) {
+	config, err := configure(spec, place)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{spec: spec, place: place}
+	if s.log, err = os.Create(s.logPath()); err != nil {
+		return nil, err
+	}
+	stdout, theirs, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(err, s.log.Close())
+	}
+	defer stdout.Close()
+	s.proc, err = supervise.Start(ctx, supervise.Spec{
+		Path: place.Assay, Args: []string{"gateway", "--config", config},
+		Env: place.Env, Dir: place.Dir, Stdout: theirs, Stderr: s.log, CPUs: place.Gateway,
+		Grace: s.grace(),
+	})
+	theirs.Close()
+	if err != nil {
+		return nil, errors.Join(err, s.log.Close())
+	}
+	limit := seconds(spec.StartLimit) + 10*time.Second // the gateway's own limit comes first
+	startCtx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not ready within %s", limit))
+	defer cancel()
+	// The end of the context also ends the wait for the first line.
+	defer context.AfterFunc(startCtx, func() { stdout.SetReadDeadline(time.Now()) })()
+	if err := s.listening(stdout); err != nil {
+		return nil, s.failed(startCtx, err)
+	}
+	if err := s.awaitReady(startCtx); err != nil {
+		return nil, s.failed(startCtx, err)
+	}
+	return s, nil
+}
+
+// failed stops a server that did not start and says why.
+func (s *Server) failed(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
+	stopErr := errors.Join(s.proc.Stop(time.Second), s.log.Close())
+	if tail, tailErr := supervise.Tail(s.logPath(), logTail); tailErr == nil && tail != "" {
+		err = fmt.Errorf("%w\nlast lines of the server's log:\n%s", err, tail)
+	}
+	return errors.Join(fmt.Errorf("the server did not start: %w", err), stopErr)
+}
+
+// listening reads the line that names the port.
+func (s *Server) listening(stdout io.Reader) error {
+	line, err := bufio.NewReader(stdout).ReadBytes('\n')
+	if err != nil {
+		return fmt.Errorf("the gateway ended before it listened: %w", s.exit(err))
+	}
+	var hello Listening
+	if err := json.Unmarshal(line, &hello); err != nil || hello.Port <= 0 {
+		return fmt.Errorf("the gateway's first line is %q", line)
+	}
+	s.Port = hello.Port
+	return nil
+}
+
+// Listening is the line that the gateway's process prints when its port is open.
+type Listening struct {
+	Port int `json:"port"`
+}
+
+// exit is the gateway's exit status if it has ended, else err.
+func (s *Server) exit(err error) error {
+	select {
+	case <-s.proc.Done():
+		if waitErr := s.proc.Wait(); waitErr != nil {
+			return waitErr
+		}
+		return errors.New("exit status 0")
+	case <-time.After(time.Second): // the pipe may close a moment before the process ends
+		return err
+	}
+}
+
+func (s *Server) awaitReady(ctx context.Context) error {
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	url := "http://127.0.0.1:" + strconv.Itoa(s.Port) + "/health/ready"
+	for {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return err
+		}
+		if resp, err := client.Do(req); err == nil {
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return nil
+			}
+		}
+		select {
+		case <-s.proc.Done():
+			return fmt.Errorf("it ended before it was ready: %w", s.exit(nil))
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// Done is closed when the server has ended, which it does by itself only if
+// something is wrong.
+func (s *Server) Done() <-chan struct{} { return s.proc.Done() }
+
+// Records is the file with the terminal records, complete after Stop.
+func (s *Server) Records() string { return filepath.Join(s.place.Dir, RecordsFile) }
+
+func (s *Server) logPath() string { return filepath.Join(s.place.Dir, LogFile) }
+
+func (s *Server) grace() time.Duration {
+	return drain + seconds(s.spec.CancelGrace) + 5*time.Second
+}
+
+// Stop ends the server in order; nothing of it is left afterwards. The error
+// tells of a server that had ended by itself or did not end well.
+func (s *Server) Stop() error {
+	return errors.Join(s.proc.Stop(s.grace()), s.proc.Wait(), s.log.Close())
+}
+
+// CPUTime is the CPU time of gateway and workers, known after Stop.
+func (s *Server) CPUTime() time.Duration { return s.proc.CPUTime() }
+
+// configure writes the gateway's configuration and what the workers need.
+func configure(spec Spec, place Place) (path string, err error) {
+	config := gateway.Config{
+		Models:         []string{spec.Model},
+		Records:        filepath.Join(place.Dir, RecordsFile),
+		RequestTimeout: spec.RequestLimit, StartupTimeout: spec.StartLimit,
+		CancelGrace: spec.CancelGrace, DrainTimeout: drain.Seconds(),
+		MaxBodyBytes: spec.MaxBodyBytes, MaxOutputTokens: spec.MaxOutput,
+	}
+	for _, endpoint := range spec.Endpoints {
+		config.Endpoints = append(config.Endpoints, openai.Endpoint(endpoint))
+	}
+	command, err := workerCommand(spec, place)
+	if err != nil {
+		return "", err
+	}
+	for replica := range spec.Replicas {
+		config.Workers = append(config.Workers, gateway.Worker{Command: command, CPUs: share(place.Workers, replica, spec.Threads)})
+	}
+	path = filepath.Join(place.Dir, "gateway.json")
+	return path, jsonfile.Write(path, config)
+}
+
+// share is the replica's part of the CPUs; all of them where there are too few.
+func share(cpus []int, replica, threads int) []int {
+	if end := (replica + 1) * threads; end <= len(cpus) {
+		return cpus[end-threads : end]
+	}
+	return cpus
+}
+
+// Commands are the command lines of the processes, with placeholders for paths.
+func Commands(spec Spec) map[string][]string {
+	commands := map[string][]string{"gateway": {"{assay}", "gateway", "--config", "{gateway.json}"}}
+	switch spec.Engine {
+	case Scripted:
+		commands["worker"] = []string{"{assay}", "scripted-worker", "--script", "{script}"}
+	case LlamaCPP:
+		commands["worker"] = []string{"{python}", "-I", "{worker.py}", "--config", "{worker.json}"}
+	}
+	return commands
+}
+
+// workerCommand fills the placeholders of the worker's command, and makes the
+// files they stand for.
+func workerCommand(spec Spec, place Place) ([]string, error) {
+	command, ok := Commands(spec)["worker"]
+	if !ok {
+		return nil, fmt.Errorf("there is no engine %q", spec.Engine)
+	}
+	source, config := filepath.Join(place.Dir, "worker.py"), filepath.Join(place.Dir, "worker.json")
+	if spec.Engine == LlamaCPP {
+		err := errors.Join(
+			os.WriteFile(source, llama.Worker, 0o644),
+			jsonfile.Write(config, llama.Config{
+				Model: place.Model, Threads: spec.Threads, Context: spec.Context, PromptCache: spec.PromptCache,
+			}),
+		)
+		if err != nil {
+			return nil, err
+		}
+	}
+	return Fill(command, map[string]string{
+		"assay": place.Assay, "script": place.Script, "python": place.Python, "worker.py": source, "worker.json": config,
+	}), nil
+}
+
+// Fill replaces the placeholders {name} of a command. A command is kept with its
+// placeholders, so that it is exact, comparable and free of paths.
+func Fill(command []string, places map[string]string) []string {
+	pairs := make([]string, 0, 2*len(places))
+	for name, value := range places {
+		pairs = append(pairs, "{"+name+"}", value)
+	}
+	r := strings.NewReplacer(pairs...)
+	filled := make([]string, len(command))
+	for i, arg := range command {
+		filled[i] = r.Replace(arg)
+	}
+	return filled
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

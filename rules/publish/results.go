@@ -1,0 +1,258 @@
+package publish
+
+import (
+	"bytes"
+	"encoding/csv"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"assay/rules/aiperfrun"
+	"assay/rules/checkpoint"
+	"assay/rules/internal/host"
+	"assay/rules/internal/ledger"
+	"assay/rules/internal/metrics"
+	"assay/rules/internal/server"
+	"assay/rules/join"
+	"assay/rules/pythonenv"
+)
+
+// ResultsSchema is the version of results.json. It is raised when the meaning of
+// a field changes or a field goes away.
+const ResultsSchema = 1
+
+// Results is results.json.
+type Results struct {
+	Schema      int               `json:"schema"`
+	Title       string            `json:"title"`
+	Rows        []Row             `json:"rows"`
+	Definitions map[string]string `json:"definitions"`
+}
+
+// Row is one checkpoint, profile and workload.
+type Row struct {
+	Status  Status  `json:"status"`
+	Model   string  `json:"model"`
+	Family  string  `json:"family"`
+	Profile Profile `json:"profile"`
+	// Endpoint is "chat" or "completions", Mode "buffered" or "streamed".
+	Endpoint string             `json:"endpoint"`
+	Mode     string             `json:"mode"`
+	Workload aiperfrun.Workload `json:"workload"`
+	Server   server.Spec        `json:"server"`
+	Figures  metrics.Row        `json:"figures"`
+	Samples  []Sample           `json:"samples"`
+	// Gaps are what this row does not show.
+	Gaps []string `json:"gaps"`
+}
+
+// Profile is one way to build and run a checkpoint.
+type Profile struct {
+	Precision      string            `json:"precision"`
+	Context        int               `json:"context"` // tokens
+	TensorParallel int               `json:"tensor_parallel"`
+	Licence        string            `json:"licence"`
+	Bundle         digest.Digest     `json:"bundle"`
+	ServedFile     digest.Digest     `json:"served_file"`
+	Origin         checkpoint.Source `json:"origin"`
+	// ClaimedRevision is the upstream revision that the origin claims.
+	ClaimedRevision string `json:"claimed_revision,omitempty"`
+}
+
+// Status is computed from evidence, never declared.
+type Status struct {
+	State  string `json:"state"` // "implemented"
+	Detail string `json:"detail"`
+}
+
+// Sample is the provenance and the account of one sample.
+type Sample struct {
+	ID       string                                `json:"id"`
+	Started  time.Time                             `json:"started"`
+	Finished time.Time                             `json:"finished"`
+	Source   host.Revision                         `json:"source"`
+	Packages []pythonenv.Wheel                     `json:"packages"`
+	Python   string                                `json:"python"`
+	Host     Hardware                              `json:"host"`
+	CPUs     aiperfrun.CPUs                        `json:"cpus"`
+	Network  string                                `json:"network"`
+	Quiet    host.Quiet                            `json:"quiet"`
+	Commands map[string][]string                   `json:"commands"`
+	Exit     int                                   `json:"client_exit"`
+	Dataset  digest.Digest                         `json:"dataset"`
+	Counts   map[ledger.Phase]map[ledger.Class]int `json:"counts"`
+	Reasons  map[ledger.Reason]int                 `json:"failed_by_reason"`
+	Server   map[string]int                        `json:"server_outcomes"`
+	Join     ledger.Quality                        `json:"join_quality"`
+	AIPerf   *join.Counts                          `json:"aiperf,omitempty"`
+	Findings []ledger.Finding                      `json:"findings"`
+	Measured struct{ Version, Sources string }     `json:"measured_path"`
+}
+
+// Hardware is the machine, without what names it.
+type Hardware struct {
+	OS           string `json:"os"`
+	Architecture string `json:"architecture"`
+	Kernel       string `json:"kernel"`
+	CPUModel     string `json:"cpu_model"`
+	CPUs         int    `json:"cpus"`
+	MemoryBytes  int64  `json:"memory_bytes"`
+}
+
+// newRow makes a row of a join.
+func newRow(j join.Joined) (Row, error) {
+	if len(j.Samples) == 0 {
+		return Row{}, fmt.Errorf("a join without samples has nothing to publish")
+	}
+	f := j.Samples[0].Facts // the key makes all samples alike in what a row says
+	row := Row{
+		Status: Status{State: "implemented", Detail: "not validated"},
+		Model:  f.Bundle.Model, Family: f.Bundle.Family,
+		Profile: Profile{
+			Precision: f.Bundle.Precision, Context: f.Bundle.Context, TensorParallel: f.Bundle.TensorParallel,
+			Licence: f.Bundle.Licence, Bundle: f.Bundle.Digest, ServedFile: f.ServedFile,
+			Origin: f.Bundle.Origin, ClaimedRevision: f.Bundle.Revision,
+		},
+		Endpoint: f.Workload.Endpoint, Mode: "buffered", Workload: f.Workload, Server: f.Server, Figures: j.Row,
+	}
+	if f.Workload.Streaming {
+		row.Mode = "streamed"
+	}
+	for _, s := range j.Samples {
+		row.Samples = append(row.Samples, newSample(s))
+	}
+	row.Gaps = gaps(row)
+	return row, nil
+}
+
+func newSample(s join.Sample) Sample {
+	f := s.Facts
+	outcomes := map[string]int{}
+	for outcome, n := range s.Ledger.ServerOutcomes {
+		outcomes[string(outcome)] = n
+	}
+	sample := Sample{
+		ID: s.ID, Started: f.Started, Finished: f.Finished, Source: f.Revision,
+		Packages: f.Packages, Python: f.Interpreter,
+		Host: Hardware{f.Host.OS, f.Host.Architecture, f.Host.Kernel, f.Host.CPUModel, f.Host.CPUs, f.Host.MemoryBytes},
+		CPUs: f.CPUs, Network: f.Network, Quiet: f.Quiet, Commands: f.Commands, Exit: f.ClientExit, Dataset: s.Dataset,
+		Counts: s.Ledger.Counts, Reasons: s.Ledger.Reasons, Server: outcomes, Join: s.Ledger.Quality,
+		AIPerf: s.AIPerf, Findings: s.Ledger.Findings,
+	}
+	sample.Measured.Version, sample.Measured.Sources = f.MeasuredPath.Version, f.MeasuredPath.Sources
+	return sample
+}
+
+// gaps lists what the row does not show, so that nobody has to guess.
+func gaps(r Row) []string {
+	list := []string{"no validation: the family's criteria were not applied to this bundle, so nothing is said about its answers being right"}
+	if r.Profile.ClaimedRevision != "" {
+		list = append(list, "the upstream revision of the checkpoint is claimed, not proved")
+	}
+	if n := len(r.Samples); n < 5 {
+		list = append(list, fmt.Sprintf("%d of the 5 repeats that a claim about speed needs; requests of one sample are not independent", n))
+	}
+	for _, s := range r.Samples {
+		if s.CPUs.Shared {
+			list = append(list, "sample "+s.ID+": server and load generator shared their CPUs")
+		}
+		if s.Source.Commit == "" {
+			list = append(list, "sample "+s.ID+": the source revision is not known")
+		} else if s.Source.Dirty == nil || *s.Source.Dirty {
+			list = append(list, "sample "+s.ID+": the source tree had changes that are in no revision")
+		}
+	}
+	return append(list,
+		"what else the machine did was observed; no limit for it was applied",
+		"the load was sent over the host's loopback interface, not in a network of its own")
+}
+
+// column is a column of results.csv.
+type column struct {
+	name  string
+	value func(Row) string
+}
+
+var columns = append([]column{
+	{"model", func(r Row) string { return r.Model }},
+	{"precision", func(r Row) string { return r.Profile.Precision }},
+	{"context_tokens", func(r Row) string { return strconv.Itoa(r.Profile.Context) }},
+	{"endpoint", func(r Row) string { return r.Endpoint }},
+	{"mode", func(r Row) string { return r.Mode }},
+	{"concurrency", func(r Row) string { return strconv.FormatInt(r.Workload.Concurrency, 10) }},
+	{"input_tokens", func(r Row) string { return strconv.FormatInt(r.Workload.InputTokens, 10) }},
+	{"output_tokens", func(r Row) string { return strconv.FormatInt(r.Workload.OutputTokens, 10) }},
+	{"status", func(r Row) string { return r.Status.State + ", " + r.Status.Detail }},
+	{"samples", func(r Row) string { return strconv.Itoa(r.Figures.Samples) }},
+	{"measured", func(r Row) string { return strconv.Itoa(r.Figures.Measured) }},
+}, append(classColumns(), append(figureColumns(), []column{
+	{"requests_per_s", func(r Row) string { return number(r.Figures.RequestsPerS) }},
+	{"output_tokens_per_s", func(r Row) string { return number(r.Figures.OutputTokensPerS) }},
+	{"bundle", func(r Row) string { return r.Profile.Bundle.String() }},
+	{"source_revision", func(r Row) string { return r.Samples[0].Source.Commit }},
+}...)...)...)
+
+func classColumns() []column {
+	var list []column
+	for _, class := range ledger.Classes {
+		list = append(list, column{string(class), func(r Row) string { return strconv.Itoa(r.Figures.Counts[class]) }})
+	}
+	return list
+}
+
+// figure is a distribution that the report shows.
+type figure struct {
+	column, title string
+	stats         func(metrics.Row) metrics.Stats
+}
+
+var figures = []figure{
+	{"latency_ms", "client latency", func(r metrics.Row) metrics.Stats { return r.LatencyMS }},
+	{"ttft_ms", "time to first token", func(r metrics.Row) metrics.Stats { return r.TTFTMS }},
+	{"itl_ms", "inter-token latency", func(r metrics.Row) metrics.Stats { return r.ITLMS }},
+	{"task_call_ms", "native task call", func(r metrics.Row) metrics.Stats { return r.TaskCallMS }},
+}
+
+func figureColumns() []column {
+	var list []column
+	for _, f := range figures {
+		list = append(list,
+			column{f.column + "_mean", func(r Row) string { return number(f.stats(r.Figures).Mean) }},
+			column{f.column + "_p50", func(r Row) string { return number(f.stats(r.Figures).P50.Value) }},
+			column{f.column + "_p90", func(r Row) string { return number(f.stats(r.Figures).P90.Value) }},
+			column{f.column + "_p95", func(r Row) string { return number(f.stats(r.Figures).P95.Value) }},
+			column{f.column + "_p99", func(r Row) string { return number(f.stats(r.Figures).P99.Value) }},
+		)
+	}
+	return list
+}
+
+// number is empty for what was not measured.
+func number(v *float64) string {
+	if v == nil {
+		return ""
+	}
+	return strconv.FormatFloat(*v, 'f', 3, 64)
+}
+
+// encodeCSV writes results.csv: a header, and one line a row.
+func encodeCSV(rows []Row) ([]byte, error) {
+	var buf bytes.Buffer
+	w := csv.NewWriter(&buf)
+	header := make([]string, len(columns))
+	for i, c := range columns {
+		header[i] = c.name
+	}
+	records := [][]string{header}
+	for _, r := range rows {
+		record := make([]string, len(columns))
+		for i, c := range columns {
+			record[i] = c.value(r)
+		}
+		records = append(records, record)
+	}
+	err := w.WriteAll(records)
+	return buf.Bytes(), err
+}

@@ -1,0 +1,115 @@
+// Package serve is the rule that specifies a native server. Nothing runs here: a
+// sample starts the server from the specification, so the specification is what
+// keys and reports refer to.
+package serve
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"assay/engine/action"
+	"assay/rules/bundle"
+	"assay/rules/internal/jsonfile"
+	"assay/rules/internal/rule"
+	"assay/rules/internal/scripted"
+	"assay/rules/internal/server"
+	"assay/starlark/graph"
+	"assay/starlark/schema"
+)
+
+// Files of the output.
+const (
+	SpecFile   = "server.json" // a server.Spec
+	ScriptFile = "script.json"
+)
+
+// Rule is the rule `serve`.
+var Rule = rule.Rule{
+	Schema: &schema.Rule{
+		Name: "serve", Version: 1,
+		Doc: "Specifies a native server for a bundle. It runs inside each sample.",
+		Attrs: []schema.Attr{
+			{Name: "bundle", Kind: schema.Label, Required: true, Rules: []string{"bundle"}, Doc: "What is served."},
+			{Name: "engine", Kind: schema.String, Default: server.LlamaCPP, Values: []string{server.LlamaCPP, server.Scripted}, Doc: "The engine of the workers."},
+			{Name: "runtime", Kind: schema.Label, Rules: []string{"python_env"}, Doc: "The environment of a Python worker: `llama.cpp` needs one with xllamacpp."},
+			{Name: "script", Kind: schema.File, Doc: "Timing and faults of the `scripted` engine."},
+			{Name: "replicas", Kind: schema.Int, Default: int64(1), Min: at(1), Max: at(64), Doc: "Lanes: requests served at the same time, each by a worker of its own."},
+			{Name: "threads", Kind: schema.Int, Default: int64(1), Min: at(1), Max: at(1024), Doc: "Threads of each worker."},
+			{Name: "prompt_cache", Kind: schema.Bool, Doc: "Whether the engine may reuse the work on an earlier prompt."},
+			{Name: "request_timeout_seconds", Kind: schema.Float, Default: 120.0, Min: at(0.1), Doc: "Limit of one request."},
+			{Name: "startup_timeout_seconds", Kind: schema.Float, Default: 120.0, Min: at(0.1), Doc: "Limit of loading the model."},
+			{Name: "cancel_grace_seconds", Kind: schema.Float, Default: 2.0, Min: at(0.01), Doc: "How long a cancelled generation may go on before its worker is replaced."},
+			{Name: "max_body_bytes", Kind: schema.Int, Default: int64(1 << 20), Min: at(1), Doc: "Largest request body."},
+			{Name: "max_output_tokens", Kind: schema.Int, Default: int64(1024), Min: at(1), Doc: "Largest answer that may be asked for."},
+		},
+		Check: check,
+	},
+	Class:   action.Pure,
+	Analyze: analyze,
+}
+
+func at(x float64) *float64 { return &x }
+
+func check(v map[string]any) []schema.Problem {
+	engine := v["engine"]
+	var problems []schema.Problem
+	needs := func(attr, of string) {
+		given := v[attr] != ""
+		switch {
+		case engine == of && !given:
+			problems = append(problems, schema.Problem{Attr: attr, Message: fmt.Sprintf("engine %q needs `%s`", of, attr)})
+		case engine != of && given:
+			problems = append(problems, schema.Problem{Attr: attr, Message: fmt.Sprintf("`%s` goes with engine %q", attr, of)})
+		}
+	}
+	needs("runtime", server.LlamaCPP)
+	needs("script", server.Scripted)
+	return problems
+}
+
+func analyze(c *rule.Context, t *graph.Target, a *action.Action) []schema.Problem {
+	b, _ := c.Dep(t, "bundle")
+	a.Deps = []action.Dep{{Role: "bundle", ID: b.Label.String(), Path: bundle.InfoFile}}
+	if runtime, ok := c.Dep(t, "runtime"); ok {
+		a.Deps = append(a.Deps, action.Dep{Role: "runtime", ID: runtime.Label.String()})
+	}
+	c.Source(a, t, "script")
+	var problems []schema.Problem
+	if n := b.Int("tensor_parallel"); n != 1 {
+		problems = append(problems, schema.Problem{Attr: "bundle",
+			Message: fmt.Sprintf("%s has tensor_parallel = %d; engine %q serves on one device only", b.Label, n, t.String("engine"))})
+	}
+	a.Run = func(ctx context.Context, run *action.Run) error {
+		var info bundle.Info
+		if err := jsonfile.Read(run.Input("bundle"), &info); err != nil {
+			return err
+		}
+		if file, ok := t.File("script"); ok {
+			if err := copyScript(run, file); err != nil {
+				return err
+			}
+		}
+		return jsonfile.Write(filepath.Join(run.Out, SpecFile), server.Spec{
+			Version: 1, Engine: t.String("engine"), Model: info.Model, Endpoints: info.Tasks,
+			Replicas: int(t.Int("replicas")), Threads: int(t.Int("threads")), Context: info.Context,
+			PromptCache: t.Bool("prompt_cache"), RequestLimit: t.Float("request_timeout_seconds"),
+			StartLimit: t.Float("startup_timeout_seconds"), CancelGrace: t.Float("cancel_grace_seconds"),
+			MaxBodyBytes: t.Int("max_body_bytes"), MaxOutput: int(t.Int("max_output_tokens")),
+		})
+	}
+	return problems
+}
+
+// copyScript checks the script before any sample depends on it.
+func copyScript(run *action.Run, file string) error {
+	data, err := os.ReadFile(run.Input("script"))
+	if err != nil {
+		return err
+	}
+	if _, err := scripted.Parse(data); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	return os.WriteFile(filepath.Join(run.Out, ScriptFile), data, 0o644)
+}
