@@ -3,6 +3,7 @@ package serve
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -43,5 +44,9 @@ func ScriptedWorker(ctx context.Context, script string, stdin io.Reader, stdout 
 	if err != nil {
 		return err
 	}
-	return scripted.Run(ctx, s, stdin, stdout)
+	err = scripted.Run(ctx, s, stdin, stdout)
+	if errors.Is(err, scripted.ErrDied) {
+		os.Exit(scripted.DeathStatus) // a scripted death is a real one
+	}
+	return err
 }

@@ -333,15 +333,19 @@ func TestCanonicalBody(t *testing.T) {
 }
 
 func FuzzReader(f *testing.F) {
-	for _, name := range []string{"mixed_raw.jsonl", "cancelled_raw.jsonl", "mixed.jsonl", "mixed_summary.json"} {
+	for _, name := range []string{"mixed_raw.jsonl", "cancelled_raw.jsonl", "mixed.jsonl"} {
 		b, err := os.ReadFile(filepath.Join("testdata", name))
 		if err != nil {
 			f.Fatal(err)
 		}
 		for l := range bytes.Lines(b) {
-			f.Add(l)
+			// Long seeds keep the fuzzer busy with making them shorter.
+			if len(l) < 2<<10 {
+				f.Add(l)
+			}
 		}
 	}
+	f.Add([]byte(`{"schema_version":"1.4","request_count":{"unit":"requests","avg":11.0},"was_cancelled":false}`))
 	f.Add([]byte(line(packets(2, "event", "error", "data", "x", "data", "[DONE]"))))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for r, err := range aiperf.ReadRaw(bytes.NewReader(b), "f", 1<<16) {

@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -290,6 +289,3 @@ func completion(prompt, more string) string {
 }
 
 const streamed = `,"stream":true,"stream_options":{"include_usage":true}`
-
-// alive reports whether a process exists.
-func alive(pid int) bool { return syscall.Kill(pid, 0) == nil }

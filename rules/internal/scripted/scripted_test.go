@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"testing"
 
@@ -251,6 +252,18 @@ func TestOrdinals(t *testing.T) {
 		if _, err := parseOrdinals(bad); err == nil {
 			t.Errorf("%q was accepted", bad)
 		}
+	}
+}
+
+func TestTheDocumentedScript(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/worker-protocol.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, script, _ := strings.Cut(string(page), "```json\n{\n")
+	script, _, _ = strings.Cut("{"+script, "```")
+	if s, err := Parse([]byte(script)); err != nil || len(s.Rules) != 2 {
+		t.Errorf("%v in %s", err, script)
 	}
 }
 
