@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -87,7 +88,7 @@ type Outcome struct {
 	Status  event.Status
 	Why     history.Why // of a run
 	Key     digest.Digest
-	Output  cas.Ref // valid unless the action failed, was blocked or interrupted
+	Output  cas.Ref // unset if the action failed, was blocked or interrupted
 	Samples int     // new samples
 	Elapsed time.Duration
 	Err     error
@@ -100,15 +101,21 @@ type Report struct {
 	Elapsed    time.Duration
 }
 
-// Err joins the errors of all failed actions, nil if there are none.
+// Err joins the errors of all actions that failed and of all gates that did not
+// pass; nil if there are none. The latter are *action.GateError.
 func (r *Report) Err() error {
 	var errs []error
 	for _, o := range r.Outcomes {
-		if o.Status == event.Failed {
+		if o.Status == event.Failed || o.Status == event.GateFailed {
 			errs = append(errs, o.Err)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// Failed reports whether an action failed, as opposed to a gate.
+func (r *Report) Failed() bool {
+	return slices.ContainsFunc(r.Outcomes, func(o Outcome) bool { return o.Status == event.Failed })
 }
 
 // Build makes the results of actions, which are in dependency order. What does
@@ -204,6 +211,10 @@ func (b *build) outcome(ctx context.Context, a *action.Action) Outcome {
 		switch b.nodes[d.ID].outcome.Status {
 		case event.Failed, event.Blocked:
 			return Outcome{Status: event.Blocked, Err: fmt.Errorf("%s needs %s, which failed", a.ID, d.ID)}
+		case event.GateFailed:
+			if d.Gate {
+				return Outcome{Status: event.Blocked, Err: fmt.Errorf("%s needs %s to pass, and it did not", a.ID, d.ID)}
+			}
 		case event.Interrupted:
 			return Outcome{Status: event.Interrupted}
 		}
@@ -229,13 +240,13 @@ func (b *build) plan(ctx context.Context, a *action.Action) (plan.Verdict, error
 	})
 }
 
-// run executes v once the machine has room: pure actions side by side, a
-// measurement alone, here and on the whole machine.
+// run executes v once the machine has room: actions side by side, a measurement
+// or another exclusive one alone, here and on the whole machine.
 func (b *build) run(ctx context.Context, v plan.Verdict) Outcome {
 	a := v.Action
 	interrupted := Outcome{Status: event.Interrupted}
-	weight := int64(1)
-	if a.Class == action.Measurement {
+	weight, alone := int64(1), a.Exclusive || a.Class == action.Measurement
+	if alone {
 		weight = int64(runtime.NumCPU())
 	}
 	if b.slots.Acquire(ctx, weight) != nil {
@@ -259,7 +270,7 @@ func (b *build) run(ctx context.Context, v plan.Verdict) Outcome {
 	if v.State == plan.Cached {
 		return b.remember(v, Outcome{Status: event.Cached, Key: v.Key, Output: v.Output})
 	}
-	if a.Class == action.Measurement {
+	if alone {
 		unlock, err := lock.Acquire(ctx, filepath.Join(os.TempDir(), "assay-measurement.lock"), a.ID, waiting)
 		if err != nil {
 			return interrupted
@@ -302,6 +313,23 @@ func (b *build) remember(v plan.Verdict, o Outcome) Outcome {
 	}
 	if err != nil {
 		o.Status, o.Err = event.Failed, fmt.Errorf("remember %s: %w", v.Action.ID, err)
+		return o
+	}
+	return b.judge(v.Action, o)
+}
+
+// judge asks a gate for its verdict.
+func (b *build) judge(a *action.Action, o Outcome) Outcome {
+	if a.Verdict == nil {
+		return o
+	}
+	err := a.Verdict(o.Output, b.blobs)
+	var gate *action.GateError
+	switch {
+	case errors.As(err, &gate):
+		o.Status, o.Err = event.GateFailed, fmt.Errorf("%s: %s did not pass: %w", a.Where, a.ID, err)
+	case err != nil:
+		o.Status, o.Err = event.Failed, fmt.Errorf("%s: %s: read the verdict: %w", a.Where, a.ID, err)
 	}
 	return o
 }

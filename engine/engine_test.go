@@ -333,6 +333,39 @@ func TestEffectIsAskedBeforeItsReceiptIsTrusted(t *testing.T) {
 	want(t, statuses(l.build(effect())), "e=ran")
 }
 
+// A gate's verdict holds back what requires it, and is no part of its key.
+func TestGateHoldsBackWhatRequiresIt(t *testing.T) {
+	l := newLab(t)
+	build := func(verdict string) *Report {
+		gate := l.pure("gate", func(s string) string { return s }, []action.Source{{Role: "src", Path: l.write("verdict", verdict)}})
+		gate.Verdict = func(tree cas.Ref, store *cas.Store) error {
+			entry, err := store.Lookup(tree, "x")
+			if err != nil {
+				return err
+			}
+			if text, err := store.Bytes(entry.Ref()); err != nil || !strings.HasPrefix(string(text), "pass") {
+				return errors.Join(err, &action.GateError{Reason: string(text)})
+			}
+			return nil
+		}
+		reader := l.pure("reader", func(s string) string { return s }, nil, action.Dep{Role: "verdict", ID: "gate"})
+		run := l.pure("run", func(s string) string { return "measured" }, nil, action.Dep{Role: "verdict", ID: "gate", Gate: true})
+		return l.build(gate, reader, run)
+	}
+	r := build("fail: 3 of 4")
+	want(t, statuses(r), "gate=gate failed reader=ran run=blocked")
+	if r.Failed() || !strings.Contains(r.Err().Error(), "gate did not pass: fail: 3 of 4") {
+		t.Fatalf("Failed %v: %v", r.Failed(), r.Err())
+	}
+	// The verdict is a result: asking again does not judge again.
+	l.took()
+	want(t, statuses(build("fail: 3 of 4")), "gate=gate failed reader=cached run=blocked")
+	want(t, l.took(), "")
+	want(t, statuses(build("pass 1")), "gate=ran reader=ran run=ran")
+	// Another passing verdict changes nothing behind the gate.
+	want(t, statuses(build("pass 2")), "gate=ran reader=ran run=cached")
+}
+
 func TestInterruptKeepsWhatIsFinished(t *testing.T) {
 	l := newLab(t)
 	actions := l.chain("one")

@@ -20,6 +20,11 @@ type actionError struct{ error }
 
 func (e actionError) Unwrap() error { return e.error }
 
+// gateError marks gates that did not pass where nothing failed.
+type gateError struct{ error }
+
+func (e gateError) Unwrap() error { return e.error }
+
 func (a *app) buildCommand() *cobra.Command {
 	var console string
 	var replay bool
@@ -66,7 +71,10 @@ func (a *app) build(ctx context.Context, patterns []string, consoleName string, 
 		return errors.Join(context.Cause(ctx), err)
 	}
 	if failed := report.Err(); failed != nil {
-		return actionError{errors.Join(failed, err)}
+		if report.Failed() {
+			return actionError{errors.Join(failed, err)}
+		}
+		return gateError{errors.Join(failed, err)}
 	}
 	return err
 }
@@ -92,7 +100,7 @@ func summary(r *engine.Report, elapsed time.Duration) string {
 		ran += " (" + strings.Join(notes, ", ") + ")"
 	}
 	parts = append(parts, ran)
-	for _, s := range []event.Status{event.Failed, event.Blocked, event.Interrupted} {
+	for _, s := range []event.Status{event.Failed, event.GateFailed, event.Blocked, event.Interrupted} {
 		if n := count[s]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, s))
 		}

@@ -120,6 +120,8 @@ func (c *console) Handle(e event.Event) {
 			c.line("done   %s  %s, same bytes as before", e.Action, round(time.Duration(e.Seconds*float64(time.Second))))
 		case event.Failed:
 			c.line("FAILED %s", e.Action)
+		case event.GateFailed:
+			c.line("GATE   %s did not pass", e.Action)
 		}
 	}
 	c.draw()

@@ -24,6 +24,7 @@ const (
 	exitUsage       = 2
 	exitWorkspace   = 3
 	exitAction      = 4
+	exitGate        = 5
 	exitTimeout     = 6
 	exitInterrupted = 130
 )
@@ -144,6 +145,7 @@ func (a *app) report(err error) int {
 	}
 	fmt.Fprintln(a.stderr, "error:", err)
 	var failed actionError
+	var gate gateError
 	switch {
 	case errors.As(err, &usage):
 		return exitUsage
@@ -153,6 +155,8 @@ func (a *app) report(err error) int {
 		return exitTimeout
 	case errors.As(err, &failed):
 		return exitAction
+	case errors.As(err, &gate):
+		return exitGate
 	}
 	return exitInternal
 }

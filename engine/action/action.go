@@ -41,6 +41,9 @@ type Action struct {
 	Deps    []Dep
 	Tools   map[string]string
 
+	// Exclusive actions run alone on the machine, as measurements always do.
+	Exclusive bool
+
 	// Run writes the output. It may leave the output partly written on error.
 	Run func(context.Context, *Run) error
 	// Samples is how many accepted samples a measurement needs.
@@ -50,7 +53,16 @@ type Action struct {
 	// Check asks the target of an effect whether tree is still in place; the
 	// error says what is not.
 	Check func(ctx context.Context, tree cas.Ref, store *cas.Store) error
+	// Verdict makes the action a gate: it reads the output and returns a
+	// *GateError if what was judged did not pass. The output is a result all the
+	// same, and is kept.
+	Verdict func(tree cas.Ref, store *cas.Store) error
 }
+
+// GateError says that something ran and did not qualify.
+type GateError struct{ Reason string }
+
+func (e *GateError) Error() string { return e.Reason }
 
 // Source is a file of the workspace.
 type Source struct {
@@ -63,6 +75,9 @@ type Dep struct {
 	Role string
 	ID   string
 	Path string // slash-separated, below the output; empty for all of it
+	// Gate makes the dependency a condition instead of a component: the action
+	// runs only if the gate passed, sees its output, and has a key without it.
+	Gate bool
 }
 
 // Run is what an action sees while it runs.

@@ -26,7 +26,8 @@ const (
 	Ran         Status = "ran"         // it was run now
 	Reproduced  Status = "reproduced"  // it was run now and gave the bytes it gave before
 	Failed      Status = "failed"      // Error says why
-	Blocked     Status = "blocked"     // an input failed
+	GateFailed  Status = "gate failed" // it has a result, and that is a verdict that did not pass
+	Blocked     Status = "blocked"     // an input failed, or a gate did not pass
 	Interrupted Status = "interrupted" // stopped before it had a result
 )
 

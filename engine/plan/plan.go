@@ -93,6 +93,9 @@ func (p *Planner) One(ctx context.Context, a *action.Action, output func(id stri
 	}
 	for _, d := range a.Deps {
 		ref, ok := output(d.ID)
+		if !ok && d.Gate {
+			continue // the key does not need it, only the run
+		}
 		if !ok {
 			v.State, v.WaitsFor = Unknown, d.ID
 			v.Why.Reason = "waits for " + d.ID
@@ -103,7 +106,9 @@ func (p *Planner) One(ctx context.Context, a *action.Action, output func(id stri
 			return v, fmt.Errorf("%s: %s: input %q from %s: %w", a.Where, a.ID, d.Role, d.ID, err)
 		}
 		v.Inputs[d.Role] = entry
-		pre.Inputs[d.Role] = entry.Digest
+		if !d.Gate {
+			pre.Inputs[d.Role] = entry.Digest
+		}
 	}
 	for _, s := range a.Sources {
 		d, err := p.Digest(s.Path)
