@@ -4,6 +4,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -25,19 +26,25 @@ import (
 	"assay/engine/event"
 	"assay/engine/exec"
 	"assay/engine/history"
+	"assay/engine/journal"
+	"assay/engine/layout"
 	"assay/engine/lock"
 	"assay/engine/plan"
 	"assay/engine/source"
+	"assay/engine/supervise"
 )
 
 // Engine builds the actions of one workspace on one cache directory.
 type Engine struct {
-	cache   string
-	blobs   *cas.Store
-	results *ac.Store
-	history *history.Store
-	sources *source.Digester
-	replay  bool
+	cache    layout.Dir
+	checkout string
+	blobs    *cas.Store
+	results  *ac.Store
+	history  *history.Store
+	sources  *source.Digester
+	replay   bool
+	// machineLock keeps what must run alone from all else on the machine.
+	machineLock string
 }
 
 // Options configure an Engine.
@@ -46,23 +53,30 @@ type Options struct {
 	Cache, Workspace string
 	// Replay takes recorded samples wherever they were made and never measures.
 	Replay bool
+	// MachineLock replaces the lock file that all builds on the machine share;
+	// tests have one of their own.
+	MachineLock string
 }
+
+// machineLock has a fixed place: builds with another TMPDIR use the same CPUs.
+const machineLock = "/tmp/assay-machine.lock"
 
 // Open prepares the cache directory.
 func Open(o Options) (*Engine, error) {
-	blobs, err := cas.Open(filepath.Join(o.Cache, "cas"))
+	dir, checkout := layout.Dir(o.Cache), layout.Checkout(o.Workspace)
+	blobs, err := cas.Open(dir.Content())
 	if err != nil {
 		return nil, err
 	}
-	// History and file stamps belong to a checkout, results to everybody.
-	checkout := digest.FromString(o.Workspace).Encoded()[:16]
 	return &Engine{
-		cache:   o.Cache,
+		cache: dir, checkout: checkout,
 		blobs:   blobs,
-		results: ac.Open(filepath.Join(o.Cache, "ac")),
-		history: history.Open(filepath.Join(o.Cache, "history", checkout)),
-		sources: source.Open(filepath.Join(o.Cache, "history", checkout, "files.json")),
+		results: ac.Open(dir.Records()),
+		history: history.Open(filepath.Join(dir.History(), checkout)),
+		sources: source.Open(filepath.Join(dir.History(), checkout, "files.json")),
 		replay:  o.Replay,
+
+		machineLock: cmp.Or(o.MachineLock, machineLock),
 	}, nil
 }
 
@@ -78,6 +92,11 @@ func (e *Engine) planner() *plan.Planner {
 
 // Plan says what Build would do with actions, which are in dependency order.
 func (e *Engine) Plan(ctx context.Context, actions []*action.Action) ([]plan.Verdict, error) {
+	release, err := e.use(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	verdicts, err := e.planner().All(ctx, actions)
 	return verdicts, errors.Join(err, e.sources.Save())
 }
@@ -123,19 +142,24 @@ func (r *Report) Failed() bool {
 // trouble with the build itself; failures of actions are in the report.
 func (e *Engine) Build(ctx context.Context, actions []*action.Action, sink event.Sink) (*Report, error) {
 	started := time.Now()
+	release, err := e.use(ctx, sink)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	invocation := newInvocation(started)
-	logDir := filepath.Join(e.cache, "log", invocation)
+	logDir := filepath.Join(e.cache.Logs(), invocation)
 	if err := os.MkdirAll(logDir, 0o755); err != nil {
 		return nil, err
 	}
-	logFile, err := os.Create(filepath.Join(logDir, "events.jsonl"))
+	logFile, err := os.Create(filepath.Join(logDir, journal.File))
 	if err != nil {
 		return nil, err
 	}
 	defer logFile.Close()
 	log := event.NewLog(logFile)
 
-	executor, err := exec.New(filepath.Join(e.cache, "work"), logDir, invocation, e.blobs, e.results)
+	executor, err := exec.New(e.cache.Work(), logDir, invocation, e.blobs, e.results)
 	if err != nil {
 		return nil, err
 	}
@@ -143,6 +167,10 @@ func (e *Engine) Build(ctx context.Context, actions []*action.Action, sink event
 		Engine: e, planner: e.planner(), executor: executor, invocation: invocation,
 		sink: event.Tee(log, sink), slots: semaphore.NewWeighted(int64(runtime.NumCPU())),
 		nodes: map[string]*node{},
+	}
+	b.note(event.Event{Kind: event.Begin, Schema: event.Schema, Invocation: invocation, Checkout: e.checkout, Total: len(actions)})
+	for _, what := range executor.Recovered {
+		b.note(event.Event{Kind: event.Note, What: what})
 	}
 	for _, a := range actions {
 		b.nodes[a.ID] = &node{done: make(chan struct{})}
@@ -157,14 +185,24 @@ func (e *Engine) Build(ctx context.Context, actions []*action.Action, sink event
 	for _, a := range actions {
 		report.Outcomes = append(report.Outcomes, b.nodes[a.ID].outcome)
 	}
-	return report, errors.Join(executor.Close(), e.sources.Save(), log.Err())
+	return report, errors.Join(executor.Close(), e.sources.Save(), log.Err(), errors.Join(b.troubles...))
 }
 
-// newInvocation names a build: by its start, and unique among those of that moment.
+// use keeps the stores from being cleaned until release is called.
+func (e *Engine) use(ctx context.Context, sink event.Sink) (release func(), err error) {
+	return lock.AcquireMode(ctx, e.cache.InUse(), lock.Shared, "", func(holder string) {
+		if sink != nil {
+			sink.Handle(event.Event{Time: time.Now().UTC(), Kind: event.Note, What: "waiting for the cache: " + holder})
+		}
+	})
+}
+
+// newInvocation names a build: by its start, so that names are in its order, and
+// unique among those of that moment.
 func newInvocation(t time.Time) string {
 	var b [3]byte
 	rand.Read(b[:])
-	return t.UTC().Format("20060102T150405Z") + "-" + hex.EncodeToString(b[:])
+	return t.UTC().Format("20060102T150405.000Z") + "-" + hex.EncodeToString(b[:])
 }
 
 // build is one call of Build.
@@ -176,12 +214,27 @@ type build struct {
 	sink       event.Sink
 	slots      *semaphore.Weighted
 	nodes      map[string]*node
+
+	mu       sync.Mutex
+	troubles []error // of the build itself
+}
+
+func (b *build) trouble(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.troubles = append(b.troubles, err)
 }
 
 // node is the place where an action's outcome appears; done is closed when it has.
 type node struct {
 	done    chan struct{}
 	outcome Outcome
+}
+
+// note tells of something that belongs to no action.
+func (b *build) note(e event.Event) {
+	e.Time = time.Now().UTC()
+	b.sink.Handle(e)
 }
 
 func (b *build) emit(a *action.Action, e event.Event) {
@@ -196,11 +249,25 @@ func (b *build) one(ctx context.Context, a *action.Action) {
 	n.outcome = b.outcome(ctx, a)
 	o := &n.outcome
 	o.Action = a
-	e := event.Event{Kind: event.Finished, Status: o.Status, Reason: o.Why.Reason, Seconds: o.Elapsed.Seconds()}
+	e := event.Event{
+		Kind: event.Finished, Status: o.Status, Reason: o.Why.Reason, Seconds: o.Elapsed.Seconds(),
+		Key: o.Key, Needs: needs(a),
+	}
 	if o.Err != nil {
 		e.Error = o.Err.Error()
 	}
 	b.emit(a, e)
+}
+
+// needs lists the actions that a waits for, each once.
+func needs(a *action.Action) []string {
+	var ids []string
+	for _, d := range a.Deps {
+		if !slices.Contains(ids, d.ID) {
+			ids = append(ids, d.ID)
+		}
+	}
+	return ids
 }
 
 func (b *build) outcome(ctx context.Context, a *action.Action) Outcome {
@@ -212,14 +279,20 @@ func (b *build) outcome(ctx context.Context, a *action.Action) Outcome {
 		case event.Failed, event.Blocked:
 			return Outcome{Status: event.Blocked, Err: fmt.Errorf("%s needs %s, which failed", a.ID, d.ID)}
 		case event.GateFailed:
-			if d.Gate {
+			if d.Gate || b.nodes[d.ID].outcome.Output.Digest == "" {
 				return Outcome{Status: event.Blocked, Err: fmt.Errorf("%s needs %s to pass, and it did not", a.ID, d.ID)}
 			}
 		case event.Interrupted:
 			return Outcome{Status: event.Interrupted}
 		}
 	}
+	// Planning reads files, so it takes a place too: nothing runs beside a
+	// measurement.
+	if b.slots.Acquire(ctx, 1) != nil {
+		return Outcome{Status: event.Interrupted}
+	}
 	v, err := b.plan(ctx, a)
+	b.slots.Release(1)
 	switch {
 	case ctx.Err() != nil:
 		return Outcome{Status: event.Interrupted}
@@ -244,13 +317,18 @@ func (b *build) plan(ctx context.Context, a *action.Action) (plan.Verdict, error
 // or another exclusive one alone, here and on the whole machine.
 func (b *build) run(ctx context.Context, v plan.Verdict) Outcome {
 	a := v.Action
-	interrupted := Outcome{Status: event.Interrupted}
+	stopped := func(err error) Outcome {
+		if ctx.Err() != nil {
+			return Outcome{Status: event.Interrupted}
+		}
+		return Outcome{Status: event.Failed, Err: fmt.Errorf("%s: %s: %w", a.Where, a.ID, err)}
+	}
 	weight, alone := int64(1), a.Exclusive || a.Class == action.Measurement
 	if alone {
 		weight = int64(runtime.NumCPU())
 	}
-	if b.slots.Acquire(ctx, weight) != nil {
-		return interrupted
+	if err := b.slots.Acquire(ctx, weight); err != nil {
+		return stopped(err)
 	}
 	defer b.slots.Release(weight)
 	progress := func(done, total int, what string) {
@@ -259,9 +337,9 @@ func (b *build) run(ctx context.Context, v plan.Verdict) Outcome {
 	waiting := func(holder string) { progress(0, 0, "waiting for "+holder) }
 
 	// Whoever else builds this key on this cache makes the result for both.
-	unlock, err := lock.Acquire(ctx, filepath.Join(b.cache, "lock", v.Key.Encoded()), a.ID, waiting)
+	unlock, err := lock.Acquire(ctx, filepath.Join(b.cache.Locks(), v.Key.Encoded()), a.ID, waiting)
 	if err != nil {
-		return interrupted
+		return stopped(err)
 	}
 	defer unlock()
 	if v, err = b.plan(ctx, a); err != nil {
@@ -270,35 +348,46 @@ func (b *build) run(ctx context.Context, v plan.Verdict) Outcome {
 	if v.State == plan.Cached {
 		return b.remember(v, Outcome{Status: event.Cached, Key: v.Key, Output: v.Output})
 	}
+	// Between processes: an exclusive action excludes all others on the machine.
+	mode := lock.Shared
 	if alone {
-		unlock, err := lock.Acquire(ctx, filepath.Join(os.TempDir(), "assay-measurement.lock"), a.ID, waiting)
-		if err != nil {
-			return interrupted
-		}
-		defer unlock()
+		mode = lock.Exclusive
 	}
+	unlockMachine, err := lock.AcquireMode(ctx, b.machineLock, mode, a.ID, waiting)
+	if err != nil {
+		return stopped(err)
+	}
+	defer unlockMachine()
 	before, hadBefore := b.history.Last(a.ID)
 	b.emit(a, event.Event{Kind: event.Started, Reason: v.Why.Reason})
 	started := time.Now()
-	output, err := b.executor.Run(ctx, v, progress)
-	o := Outcome{Status: event.Ran, Why: v.Why, Key: v.Key, Output: output, Elapsed: time.Since(started)}
+	output, made, err := b.executor.Run(ctx, v, progress)
+	if alone {
+		// What got away from its process group would run beside the next one.
+		if n := supervise.KillDescendants(); n > 0 {
+			progress(0, 0, fmt.Sprintf("killed %d processes that it left behind", n))
+		}
+	}
+	o := Outcome{Status: event.Ran, Why: v.Why, Key: v.Key, Output: output, Samples: made, Elapsed: time.Since(started)}
 	switch {
 	case ctx.Err() != nil:
 		o.Status = event.Interrupted
 		return o
 	case err != nil:
 		o.Status, o.Err = event.Failed, fmt.Errorf("%s: %s failed: %w", a.Where, a.ID, err)
+		var rejected *action.RejectedError
+		if errors.As(err, &rejected) && rejected.Err == nil {
+			o.Status = event.GateFailed // it ran, and did not qualify
+		}
 		return o
 	case hadBefore && before.Output == output && a.Class == action.Pure:
 		o.Status = event.Reproduced
 	}
-	if a.Class == action.Measurement {
-		o.Samples = a.Samples - len(v.Samples)
-	}
 	return b.remember(v, o)
 }
 
-// remember notes the outcome for a later "why".
+// remember notes the outcome for a later "why". No result rests on it, so trouble
+// with it is the build's and not the action's.
 func (b *build) remember(v plan.Verdict, o Outcome) Outcome {
 	preimage, err := b.blobs.PutBytes(v.Preimage)
 	if err == nil {
@@ -307,13 +396,12 @@ func (b *build) remember(v plan.Verdict, o Outcome) Outcome {
 			entry.LastRun = last.LastRun
 		}
 		if o.Status != event.Cached {
-			entry.LastRun = &history.Ran{Time: time.Now().UTC(), Invocation: b.invocation, Why: o.Why}
+			entry.LastRun = &history.Ran{Time: time.Now().UTC(), Invocation: b.invocation, Key: v.Key, Why: o.Why}
 		}
 		err = b.history.Record(entry)
 	}
 	if err != nil {
-		o.Status, o.Err = event.Failed, fmt.Errorf("remember %s: %w", v.Action.ID, err)
-		return o
+		b.trouble(fmt.Errorf("remember %s for why: %w", v.Action.ID, err))
 	}
 	return b.judge(v.Action, o)
 }

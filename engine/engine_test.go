@@ -16,6 +16,7 @@ import (
 	"assay/cache/cas"
 	"assay/engine/action"
 	"assay/engine/event"
+	"assay/engine/plan"
 )
 
 // lab is a cache, a workspace and a way to count what ran.
@@ -28,7 +29,6 @@ type lab struct {
 }
 
 func newLab(t *testing.T) *lab {
-	t.Setenv("TMPDIR", t.TempDir()) // the machine's measurement lock is not this test's
 	return &lab{t: t, cache: t.TempDir(), workspace: t.TempDir()}
 }
 
@@ -42,7 +42,7 @@ func (l *lab) write(name, text string) string {
 
 func (l *lab) open() *Engine {
 	l.t.Helper()
-	e, err := Open(Options{Cache: l.cache, Workspace: l.workspace})
+	e, err := Open(Options{Cache: l.cache, Workspace: l.workspace, MachineLock: filepath.Join(l.cache, "machine")})
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -258,7 +258,7 @@ func TestReplayNeverMeasures(t *testing.T) {
 	l := newLab(t)
 	var n atomic.Int64
 	replay := func(samples int) *Report {
-		e, err := Open(Options{Cache: l.cache, Workspace: l.workspace, Replay: true})
+		e, err := Open(Options{Cache: l.cache, Workspace: l.workspace, Replay: true, MachineLock: filepath.Join(l.cache, "machine")})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -288,7 +288,7 @@ func TestRejectedSampleIsKeptAndNotUsed(t *testing.T) {
 		return nil
 	}
 	r := l.build(l.measurement(1, nil, reject, &n))
-	want(t, statuses(r), "m=failed")
+	want(t, statuses(r), "m=gate failed")
 	series, err := l.open().results.Samples(keyOf(t, l, l.measurement(1, nil, reject, &n)))
 	if err != nil || len(series) != 1 || !strings.Contains(series[0].Rejected, "the server died") {
 		t.Fatalf("series %+v, %v", series, err)
@@ -298,7 +298,7 @@ func TestRejectedSampleIsKeptAndNotUsed(t *testing.T) {
 	}
 	r = l.build(l.measurement(1, nil, reject, &n))
 	want(t, statuses(r), "m=ran")
-	want(t, r.Outcomes[0].Why.Reason, "never built before")
+	want(t, r.Outcomes[0].Why.Reason, "0 of 1 samples, 1 rejected")
 }
 
 func keyOf(t *testing.T, l *lab, a *action.Action) digest.Digest {
@@ -364,6 +364,70 @@ func TestGateHoldsBackWhatRequiresIt(t *testing.T) {
 	want(t, statuses(build("pass 1")), "gate=ran reader=ran run=ran")
 	// Another passing verdict changes nothing behind the gate.
 	want(t, statuses(build("pass 2")), "gate=ran reader=ran run=cached")
+}
+
+func TestLockThatCannotBeTakenIsAFailure(t *testing.T) {
+	l := newLab(t)
+	if err := os.WriteFile(filepath.Join(l.cache, "lock"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r := l.build(l.chain("one")...)
+	want(t, statuses(r), "a=failed b=blocked c=blocked")
+	if r.Err() == nil {
+		t.Fatal("no error")
+	}
+}
+
+// Going back to a former state is no run, and why must not claim one.
+func TestWhyKnowsOfWhichKeyTheLastRunWas(t *testing.T) {
+	l := newLab(t)
+	for _, text := range []string{"one", "two", "one"} {
+		l.build(l.chain(text)...)
+	}
+	last, _ := l.open().History().Last("a")
+	if last.LastRun == nil || last.LastRun.Key == last.Key {
+		t.Fatalf("the last run is taken for one of the present key: %+v", last)
+	}
+}
+
+// Without measuring, samples of other machines are taken, but never mixed.
+func TestReplayTakesTheSamplesOfOneEnvironment(t *testing.T) {
+	l := newLab(t)
+	var n atomic.Int64
+	on := func(model string, samples int) *action.Action {
+		return l.measurement(samples, map[string]string{"cpu_model": model}, fine, &n)
+	}
+	l.build(on("A", 2))
+	l.build(on("B", 1))
+	replay := func(samples int) plan.Verdict {
+		e, err := Open(Options{Cache: l.cache, Workspace: l.workspace, Replay: true, MachineLock: filepath.Join(l.cache, "machine")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := e.Plan(t.Context(), []*action.Action{on("C", samples)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v[0]
+	}
+	if v := replay(2); v.State != plan.Cached || v.Samples[0].Environment["cpu_model"] != "A" || v.Samples[1].Environment["cpu_model"] != "A" {
+		t.Fatalf("%s: %+v", v.State, v.Samples)
+	}
+	if v := replay(3); v.State != plan.Run || !strings.Contains(v.Why.Reason, "1 from another environment") {
+		t.Fatalf("%s: %q", v.State, v.Why.Reason)
+	}
+}
+
+// More samples than wanted change nothing for who wants fewer.
+func TestChosenSamplesAreStable(t *testing.T) {
+	l := newLab(t)
+	var n atomic.Int64
+	here := map[string]string{"cpu_model": "A"}
+	first := l.build(l.measurement(1, here, fine, &n)).Outcomes[0].Output
+	l.build(l.measurement(3, here, fine, &n))
+	if again := l.build(l.measurement(1, here, fine, &n)).Outcomes[0].Output; again != first {
+		t.Fatalf("the output was %v and is %v", first, again)
+	}
 }
 
 func TestInterruptKeepsWhatIsFinished(t *testing.T) {

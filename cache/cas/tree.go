@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/opencontainers/go-digest"
 )
@@ -46,6 +47,9 @@ func (s *Store) PutTree(ctx context.Context, dir string) (Ref, error) {
 			return Ref{}, err
 		}
 		path := filepath.Join(dir, de.Name())
+		if err := checkName(de.Name()); err != nil {
+			return Ref{}, fmt.Errorf("%q: %w", path, err)
+		}
 		info, err := de.Info()
 		if err != nil {
 			return Ref{}, err
@@ -58,7 +62,7 @@ func (s *Store) PutTree(ctx context.Context, dir string) (Ref, error) {
 			ref, err = s.PutTree(ctx, path)
 		case info.Mode().IsRegular():
 			e.Type, e.Executable = "file", info.Mode()&0o100 != 0
-			ref, err = s.PutFile(path)
+			ref, err = s.PutFile(ctx, path)
 		default:
 			err = fmt.Errorf("%s is a %s; an output holds regular files and directories only", path, info.Mode().Type())
 		}
@@ -73,6 +77,12 @@ func (s *Store) PutTree(ctx context.Context, dir string) (Ref, error) {
 
 // PutTreeBlob stores a tree whose entries are in the store already, sorted by name.
 func (s *Store) PutTreeBlob(t Tree) (Ref, error) {
+	if err := t.validate(); err != nil {
+		return Ref{}, fmt.Errorf("store a tree: %w", err)
+	}
+	if t.Entries == nil {
+		t.Entries = []Entry{} // the empty tree has one encoding
+	}
 	data, err := json.Marshal(t)
 	if err != nil {
 		return Ref{}, err
@@ -80,31 +90,72 @@ func (s *Store) PutTreeBlob(t Tree) (Ref, error) {
 	return s.PutBytes(data)
 }
 
-// Tree reads and checks one tree blob.
+// validate reports the first entry that no directory could have, or that would
+// give equal directories unequal encodings.
+func (t Tree) validate() error {
+	last := ""
+	for _, e := range t.Entries {
+		if err := checkName(e.Name); err != nil {
+			return err
+		}
+		switch {
+		case e.Name <= last:
+			return fmt.Errorf("%q is out of order after %q", e.Name, last)
+		case e.Type != "file" && e.Type != "dir":
+			return fmt.Errorf("%q has type %q", e.Name, e.Type)
+		case e.Type == "dir" && e.Executable:
+			return fmt.Errorf("%q is an executable directory", e.Name)
+		}
+		if err := e.Ref().Validate(); err != nil {
+			return fmt.Errorf("%q: %w", e.Name, err)
+		}
+		last = e.Name
+	}
+	return nil
+}
+
+// checkName refuses what is no file name, and names that JSON would alter.
+func checkName(name string) error {
+	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") {
+		return fmt.Errorf("%q is not a file name", name)
+	}
+	if !utf8.ValidString(name) {
+		return fmt.Errorf("the name %q is not valid UTF-8; rename the file", name)
+	}
+	return nil
+}
+
+// Tree reads and checks one tree blob. A blob that is no tree counts as missing:
+// whoever names it as one is wrong, and the producer can make the right one.
 func (s *Store) Tree(ref Ref) (Tree, error) {
-	data, err := s.Bytes(ref)
+	return s.tree(context.Background(), ref)
+}
+
+func (s *Store) tree(ctx context.Context, ref Ref) (Tree, error) {
+	f, err := s.open(ctx, ref)
 	if err != nil {
 		return Tree{}, err
 	}
+	defer f.Close()
+	data, err := io.ReadAll(f)
+	if err != nil {
+		return Tree{}, fmt.Errorf("read tree %s: %w", ref.Digest, err)
+	}
+	t, err := decodeTree(data)
+	if err != nil {
+		return Tree{}, fmt.Errorf("blob %s is no tree (%v): %w", ref.Digest, err, ErrMissing)
+	}
+	return t, nil
+}
+
+func decodeTree(data []byte) (Tree, error) {
 	var t Tree
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&t); err != nil {
-		return Tree{}, fmt.Errorf("tree %s: %w", ref.Digest, err)
+		return Tree{}, err
 	}
-	last := ""
-	for _, e := range t.Entries {
-		switch {
-		case e.Name == "" || e.Name == "." || e.Name == ".." || strings.ContainsAny(e.Name, "/\x00"):
-			return Tree{}, fmt.Errorf("tree %s: %q is not a file name", ref.Digest, e.Name)
-		case e.Name <= last:
-			return Tree{}, fmt.Errorf("tree %s: %q is out of order", ref.Digest, e.Name)
-		case e.Type != "file" && e.Type != "dir":
-			return Tree{}, fmt.Errorf("tree %s: %q has type %q", ref.Digest, e.Name, e.Type)
-		}
-		last = e.Name
-	}
-	return t, nil
+	return t, t.validate()
 }
 
 // Complete checks that every blob of the tree is in the store with its size.
@@ -163,9 +214,9 @@ func (s *Store) Materialise(ctx context.Context, e Entry, path string) error {
 		return err
 	}
 	if e.Type == "file" {
-		return s.materialiseFile(e, path)
+		return s.materialiseFile(ctx, e, path)
 	}
-	t, err := s.Tree(e.Ref())
+	t, err := s.tree(ctx, e.Ref())
 	if err != nil {
 		return err
 	}
@@ -180,8 +231,8 @@ func (s *Store) Materialise(ctx context.Context, e Entry, path string) error {
 	return nil
 }
 
-func (s *Store) materialiseFile(e Entry, path string) error {
-	src, err := s.Open(e.Ref())
+func (s *Store) materialiseFile(ctx context.Context, e Entry, path string) error {
+	src, err := s.open(ctx, e.Ref())
 	if err != nil {
 		return err
 	}
@@ -207,7 +258,7 @@ func (s *Store) materialiseFile(e Entry, path string) error {
 			return err
 		}
 		defer dst.Close()
-		if _, err := io.Copy(dst, src); err != nil {
+		if _, err := io.Copy(dst, reader{ctx, src}); err != nil {
 			return err
 		}
 	}

@@ -6,10 +6,10 @@ package durable
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
 // TempPrefix starts the name of every temporary file this package makes, so
@@ -39,7 +39,7 @@ type File struct {
 // Create opens a temporary file in the directory of path, which it makes if needed.
 func Create(path string, perm fs.FileMode) (*File, error) {
 	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
 	f, err := os.CreateTemp(dir, TempPrefix+"*")
@@ -80,18 +80,34 @@ func (f *File) Discard() {
 	os.Remove(f.Name())
 }
 
-// Copy writes all of r to path and returns the number of bytes.
-func Copy(path string, r io.Reader, perm fs.FileMode) (int64, error) {
-	f, err := Create(path, perm)
-	if err != nil {
-		return 0, err
+// MkdirAll is os.MkdirAll, and makes the name of each directory that it made
+// durable: a file is no safer than the directories above it.
+func MkdirAll(path string, perm fs.FileMode) error {
+	return mkdirAll(filepath.Clean(path), perm, SyncDir)
+}
+
+func mkdirAll(path string, perm fs.FileMode, syncDir func(string) error) error {
+	info, err := os.Stat(path)
+	switch {
+	case err == nil && info.IsDir():
+		return nil
+	case err == nil:
+		return &fs.PathError{Op: "mkdir", Path: path, Err: syscall.ENOTDIR}
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
 	}
-	defer f.Discard()
-	n, err := io.Copy(f, r)
-	if err != nil {
-		return n, err
+	parent := filepath.Dir(path)
+	if parent == path {
+		return err
 	}
-	return n, f.Commit(path)
+	if err := mkdirAll(parent, perm, syncDir); err != nil {
+		return err
+	}
+	// Where another process was faster, both make the name durable.
+	if err := os.Mkdir(path, perm); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return syncDir(parent)
 }
 
 // SyncDir makes the names in dir durable.

@@ -7,12 +7,16 @@ import (
 	"io"
 	"sync"
 	"time"
+
+	"github.com/opencontainers/go-digest"
 )
 
 // Kind names an event.
 type Kind string
 
 const (
+	Begin    Kind = "begin"    // the build begins; Invocation names it, Total counts its actions
+	Note     Kind = "note"     // What tells of something that belongs to no action
 	Started  Kind = "started"  // an action runs; Reason says why
 	Progress Kind = "progress" // Done of Total, What says of what
 	Finished Kind = "finished" // an action has a result; Status says how
@@ -31,11 +35,14 @@ const (
 	Interrupted Status = "interrupted" // stopped before it had a result
 )
 
-// Event is one thing that happened to one action.
+// Schema is the version of the events' form; the first event of a build has it.
+const Schema = 1
+
+// Event is one thing that happened, mostly to one action.
 type Event struct {
 	Time   time.Time `json:"time"`
 	Kind   Kind      `json:"kind"`
-	Action string    `json:"action"`
+	Action string    `json:"action,omitempty"`
 	Rule   string    `json:"rule,omitempty"`
 	Reason string    `json:"reason,omitempty"`
 	Status Status    `json:"status,omitempty"`
@@ -45,6 +52,16 @@ type Event struct {
 	What   string    `json:"what,omitempty"`
 	// Seconds is how long the action ran.
 	Seconds float64 `json:"seconds,omitempty"`
+
+	// Key is the key of a finished action; Needs are the actions whose outputs it
+	// takes.
+	Key   digest.Digest `json:"key,omitempty"`
+	Needs []string      `json:"needs,omitempty"`
+
+	// Of the first event: the form, the build's name, and the checkout it is of.
+	Schema     int    `json:"schema,omitempty"`
+	Invocation string `json:"invocation,omitempty"`
+	Checkout   string `json:"checkout,omitempty"`
 }
 
 // Sink receives events; it must be safe for concurrent use and not block for long.

@@ -34,7 +34,11 @@ type Executor struct {
 	Invocation string
 	// Work holds the action directories; LogDir the logs of failed actions.
 	Work, LogDir string
-	release      func()
+	// Recovered tells what was found of builds that were killed, a line each.
+	Recovered []string
+
+	release   func()
+	processes processLog
 }
 
 // New makes the invocation's work directory below root and removes those that
@@ -44,10 +48,14 @@ func New(root, logDir, invocation string, blobs *cas.Store, results *ac.Store) (
 	if err != nil {
 		return nil, err
 	}
+	var recovered []string
 	for _, path := range old {
 		if release, ok := lock.Try(path); ok {
-			os.RemoveAll(strings.TrimSuffix(path, ".lock"))
-			os.Remove(path)
+			recovered = append(recovered, reap(strings.TrimSuffix(path, ".lock"))...)
+			// What cannot be removed now keeps its lock file, to be found again.
+			if os.RemoveAll(strings.TrimSuffix(path, ".lock")) == nil {
+				os.Remove(path)
+			}
 			release()
 		}
 	}
@@ -56,32 +64,36 @@ func New(root, logDir, invocation string, blobs *cas.Store, results *ac.Store) (
 	if err != nil {
 		return nil, err
 	}
-	e := &Executor{Blobs: blobs, Results: results, Invocation: invocation, Work: work, LogDir: logDir, release: release}
+	e := &Executor{
+		Blobs: blobs, Results: results, Invocation: invocation, Work: work, LogDir: logDir,
+		Recovered: recovered, release: release, processes: processLog{path: filepath.Join(work, processesFile)},
+	}
 	return e, os.MkdirAll(work, 0o755)
 }
 
 // Close removes the work directory.
 func (e *Executor) Close() error {
 	defer e.release()
-	return errors.Join(os.RemoveAll(e.Work), os.Remove(e.Work+".lock"))
+	return errors.Join(e.processes.err, os.RemoveAll(e.Work), os.Remove(e.Work+".lock"))
 }
 
 // Run executes what v says must run and returns its output. A measurement runs
-// until it has the samples it needs.
-func (e *Executor) Run(ctx context.Context, v plan.Verdict, progress func(done, total int, what string)) (cas.Ref, error) {
+// until it has the samples it needs; made counts those it made, also when one of
+// them failed.
+func (e *Executor) Run(ctx context.Context, v plan.Verdict, progress func(done, total int, what string)) (output cas.Ref, made int, err error) {
 	preimage, err := e.Blobs.PutBytes(v.Preimage)
 	if err != nil {
-		return cas.Ref{}, fmt.Errorf("store the preimage: %w", err)
+		return cas.Ref{}, 0, fmt.Errorf("store the preimage: %w", err)
 	}
 	if v.Action.Class != action.Measurement {
 		started := time.Now().UTC()
 		output, err := e.once(ctx, v, progress)
 		if err != nil {
-			return cas.Ref{}, err
+			return cas.Ref{}, 0, err
 		}
-		return output, e.Results.Put(ac.Result{
-			Key: v.Key, Preimage: preimage, Output: output, Invocation: e.Invocation,
-			Started: started, Finished: time.Now().UTC(),
+		return output, 0, e.Results.Put(ac.Result{
+			Key: v.Key, Preimage: preimage, Output: output, Receipt: v.Action.Class == action.Effect,
+			Invocation: e.Invocation, Started: started, Finished: time.Now().UTC(),
 		})
 	}
 	samples := v.Samples
@@ -90,7 +102,7 @@ func (e *Executor) Run(ctx context.Context, v plan.Verdict, progress func(done, 
 		output, err := e.once(ctx, v, progress)
 		var rejected *action.RejectedError
 		if err != nil && !errors.As(err, &rejected) {
-			return cas.Ref{}, err
+			return cas.Ref{}, made, err
 		}
 		sample := ac.Sample{
 			ID: sampleID(started), Key: v.Key, Preimage: preimage, Output: output,
@@ -101,63 +113,76 @@ func (e *Executor) Run(ctx context.Context, v plan.Verdict, progress func(done, 
 			sample.Rejected = rejected.Error()
 		}
 		if err := errors.Join(err, e.Results.Append(sample)); err != nil {
-			return cas.Ref{}, err
+			return cas.Ref{}, made, err
 		}
 		samples = append(samples, sample)
+		made++
 	}
-	return plan.Pool(e.Blobs, samples)
+	output, err = plan.Pool(e.Blobs, samples)
+	return output, made, err
 }
 
 func sampleID(t time.Time) string {
 	var b [3]byte
 	rand.Read(b[:])
-	return t.Format("20060102T150405Z") + "-" + hex.EncodeToString(b[:])
+	return t.Format("20060102T150405.000000000Z") + "-" + hex.EncodeToString(b[:])
 }
 
-// once runs the action a single time. When the action rejects its own sample,
-// both the output and the error are returned.
-func (e *Executor) once(ctx context.Context, v plan.Verdict, progress func(done, total int, what string)) (_ cas.Ref, err error) {
+// once runs the action a single time and stores its output. When the action
+// rejects its own sample, both the output and the error are returned.
+func (e *Executor) once(ctx context.Context, v plan.Verdict, progress func(done, total int, what string)) (output cas.Ref, err error) {
+	err = e.Scratch(ctx, v, progress, func(out string) (err error) {
+		if output, err = e.Blobs.PutTree(ctx, out); err != nil {
+			err = fmt.Errorf("store the output: %w", err)
+		}
+		return err
+	})
+	return output, err
+}
+
+// Scratch runs the action a single time in a directory of its own and hands the
+// directory of its output to use. It records nothing.
+func (e *Executor) Scratch(ctx context.Context, v plan.Verdict, progress func(done, total int, what string), use func(out string) error) (err error) {
 	dir, err := os.MkdirTemp(e.Work, v.Action.Rule+"-*")
 	if err != nil {
-		return cas.Ref{}, err
+		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	in, out, tmp := filepath.Join(dir, "in"), filepath.Join(dir, "out"), filepath.Join(dir, "tmp")
 	for _, d := range []string{in, out, tmp} {
 		if err := os.Mkdir(d, 0o755); err != nil {
-			return cas.Ref{}, err
+			return err
 		}
 	}
 	digests, err := e.stage(ctx, v, in)
 	if err != nil {
-		return cas.Ref{}, err
+		return err
 	}
 	logPath := filepath.Join(dir, "log")
 	log, err := os.Create(logPath)
 	if err != nil {
-		return cas.Ref{}, err
+		return err
 	}
 	run := action.NewRun(func(role string) string { return filepath.Join(in, filepath.FromSlash(role)) }, out, tmp, log)
 	run.Key, run.Inputs, run.Progress = v.Key, digests, progress
-	runErr := call(ctx, v.Action.Run, run)
+	runErr := call(supervise.WithObserver(ctx, e.processes.started), v.Action.Run, run)
 	if err := log.Close(); err != nil {
-		return cas.Ref{}, err
+		return err
 	}
 	var rejected *action.RejectedError
 	if runErr != nil {
 		if ctx.Err() != nil { // whatever the action made of it, it was interrupted
-			return cas.Ref{}, context.Cause(ctx)
+			return context.Cause(ctx)
 		}
 		runErr = e.withLog(v, logPath, runErr)
 		if !errors.As(runErr, &rejected) {
-			return cas.Ref{}, runErr
+			return runErr
 		}
 	}
-	output, err := e.Blobs.PutTree(ctx, out)
-	if err != nil {
-		return cas.Ref{}, fmt.Errorf("store the output: %w", err)
+	if err := use(out); err != nil {
+		return err
 	}
-	return output, runErr
+	return runErr
 }
 
 // stage puts the inputs in place. Source files go through the store, so that
@@ -171,7 +196,7 @@ func (e *Executor) stage(ctx context.Context, v plan.Verdict, in string) (map[st
 		}
 	}
 	for _, s := range v.Action.Sources {
-		ref, err := e.Blobs.PutFile(s.Path)
+		ref, err := e.Blobs.PutFile(ctx, s.Path)
 		if err != nil {
 			return nil, fmt.Errorf("input %q: %w", s.Role, err)
 		}

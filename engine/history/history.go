@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -30,9 +32,10 @@ type Entry struct {
 
 // Ran tells why an action ran.
 type Ran struct {
-	Time       time.Time `json:"time"`
-	Invocation string    `json:"invocation"`
-	Why        Why       `json:"why"`
+	Time       time.Time     `json:"time"`
+	Invocation string        `json:"invocation"`
+	Key        digest.Digest `json:"key"` // of that run; the entry's may be another by now
+	Why        Why           `json:"why"`
 }
 
 // Why is the reason for one run.
@@ -66,6 +69,28 @@ func (s *Store) Last(id string) (Entry, bool) {
 		return Entry{}, false
 	}
 	return e, true
+}
+
+// All returns what is remembered, ordered by ID. What cannot be read is left out.
+func (s *Store) All() ([]Entry, error) {
+	names, err := os.ReadDir(s.root)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var all []Entry
+	for _, de := range names {
+		data, err := os.ReadFile(filepath.Join(s.root, de.Name()))
+		var e Entry
+		// The folder holds other files too.
+		if err == nil && json.Unmarshal(data, &e) == nil && s.path(e.ID) == filepath.Join(s.root, de.Name()) {
+			all = append(all, e)
+		}
+	}
+	slices.SortFunc(all, func(a, b Entry) int { return strings.Compare(a.ID, b.ID) })
+	return all, nil
 }
 
 // Record replaces what is remembered of e.ID. An unchanged entry is not written.

@@ -139,11 +139,14 @@ func (p *Planner) lookup(ctx context.Context, v *Verdict) (missing string, err e
 		return p.lookupSamples(v)
 	}
 	result, err := p.Results.Get(v.Key)
+	if errors.Is(err, ac.ErrNoRecord) {
+		return noResult, nil
+	}
 	if err == nil {
 		err = p.Blobs.Complete(result.Output)
 	}
 	if errors.Is(err, cas.ErrMissing) {
-		return missReason(err), nil
+		return err.Error(), nil
 	}
 	if err != nil {
 		return "", err
@@ -157,51 +160,62 @@ func (p *Planner) lookup(ctx context.Context, v *Verdict) (missing string, err e
 	return "", nil
 }
 
-// missReason is empty of detail when there simply is no record.
-func missReason(err error) string {
-	if strings.HasPrefix(err.Error(), "record ") && !strings.Contains(err.Error(), "corrupt") {
-		return "no result for this key"
-	}
-	return err.Error()
-}
+// noResult is the reason when the store knows nothing of a key.
+const noResult = "no result for this key"
 
 func (p *Planner) lookupSamples(v *Verdict) (missing string, err error) {
 	series, err := p.Results.Samples(v.Key)
 	if err != nil {
 		return "", err
 	}
+	if len(series) == 0 {
+		missing = noResult
+	}
 	if v.Environment, err = v.Action.Environment(); err != nil {
 		return "", fmt.Errorf("observe the environment: %w", err)
 	}
 	var rejected int
-	var unlike, lost string
-	for _, s := range slices.Backward(series) {
-		if len(v.Samples) == v.Action.Samples {
-			break
-		}
-		switch difference := differing(s.Environment, v.Environment); {
-		case s.Rejected != "":
+	var lost string
+	// Samples of unlike environments are never pooled. The environment here comes
+	// first; without measuring, those where samples were made come in question too.
+	groups := []group{{environment: v.Environment}}
+	for _, s := range series {
+		if s.Rejected != "" {
 			rejected++
-		case difference != "" && !p.Replay:
-			unlike = difference
-		default:
-			if err := p.Blobs.Complete(s.Output); errors.Is(err, cas.ErrMissing) {
-				lost = err.Error()
-				continue
-			} else if err != nil {
-				return "", err
+			continue
+		}
+		if err := p.Blobs.Complete(s.Output); errors.Is(err, cas.ErrMissing) {
+			lost = err.Error()
+			continue
+		} else if err != nil {
+			return "", err
+		}
+		i := slices.IndexFunc(groups, func(g group) bool { return differing(s.Environment, g.environment) == "" })
+		if i < 0 {
+			i, groups = len(groups), append(groups, group{environment: s.Environment})
+		}
+		groups[i].samples = append(groups[i].samples, s)
+	}
+	chosen := groups[0]
+	if p.Replay {
+		for _, g := range groups {
+			if len(g.samples) > len(chosen.samples) && len(chosen.samples) < v.Action.Samples {
+				chosen = g
 			}
-			v.Samples = append(v.Samples, s)
 		}
 	}
-	slices.Reverse(v.Samples) // oldest first
+	// The oldest, so that samples which somebody adds change nobody's results.
+	v.Samples = chosen.samples[:min(len(chosen.samples), v.Action.Samples)]
 	if have := len(v.Samples); have < v.Action.Samples {
+		if missing != "" { // there is no series at all
+			return missing, nil
+		}
 		missing = fmt.Sprintf("%d of %d samples", have, v.Action.Samples)
 		if rejected > 0 {
 			missing += fmt.Sprintf(", %d rejected", rejected)
 		}
-		if unlike != "" {
-			missing += ", others were made in another environment (" + unlike + ")"
+		for _, g := range groups[1:] {
+			missing += fmt.Sprintf(", %d from another environment (%s)", len(g.samples), differing(g.environment, v.Environment))
 		}
 		if lost != "" {
 			missing += ", " + lost
@@ -210,6 +224,12 @@ func (p *Planner) lookupSamples(v *Verdict) (missing string, err error) {
 	}
 	v.Output, err = Pool(p.Blobs, v.Samples)
 	return "", err
+}
+
+// group is the accepted samples of one environment, oldest first.
+type group struct {
+	environment map[string]string
+	samples     []ac.Sample
 }
 
 // Pool makes the output of a measurement: a tree with one directory a sample.
@@ -222,11 +242,16 @@ func Pool(blobs *cas.Store, samples []ac.Sample) (cas.Ref, error) {
 	return blobs.PutTreeBlob(t)
 }
 
-// differing names the first component in which two environments differ.
-func differing(then, now map[string]string) string {
-	for _, name := range slices.Sorted(maps.Keys(now)) {
-		if then[name] != now[name] {
-			return fmt.Sprintf("%s: %q there, %q here", name, then[name], now[name])
+// differing names the first component in which two environments differ; what is
+// known of one only is a difference.
+func differing(there, here map[string]string) string {
+	names := map[string]string{}
+	maps.Copy(names, there)
+	maps.Copy(names, here)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		before, known := there[name]
+		if now, ok := here[name]; ok != known || now != before {
+			return fmt.Sprintf("%s: %q there, %q here", name, before, now)
 		}
 	}
 	return ""
@@ -235,10 +260,10 @@ func differing(then, now map[string]string) string {
 // why compares the key with that of the last action of the same label.
 func (p *Planner) why(v *Verdict, missing string) history.Why {
 	last, ok := p.History.Last(v.Action.ID)
-	if !ok {
-		return history.Why{Reason: "never built before"}
-	}
-	if last.Key == v.Key {
+	switch {
+	case !ok && missing == noResult:
+		return history.Why{Reason: "first build"}
+	case !ok || last.Key == v.Key:
 		return history.Why{Reason: missing}
 	}
 	before, err := p.Blobs.Bytes(last.Preimage)
@@ -252,11 +277,9 @@ func (p *Planner) why(v *Verdict, missing string) history.Why {
 	why := history.Why{Reason: "its key changed"}
 	for _, c := range changes {
 		change := history.Change{Change: c}
-		if role, ok := strings.CutPrefix(c.Component, "inputs."); ok {
-			for _, d := range v.Action.Deps {
-				if d.Role == role {
-					change.From = d.ID
-				}
+		for _, d := range v.Action.Deps {
+			if c.Component == key.Path("inputs", d.Role) {
+				change.From = d.ID
 			}
 		}
 		why.Changes = append(why.Changes, change)
@@ -266,6 +289,9 @@ func (p *Planner) why(v *Verdict, missing string) history.Why {
 		if from := why.Changes[0].From; from != "" {
 			why.Reason += ", from " + from
 		}
+	}
+	if missing != noResult {
+		why.Reason += "; " + missing
 	}
 	return why
 }

@@ -31,6 +31,7 @@ type stamp struct {
 // Digester digests files behind a stat cache.
 type Digester struct {
 	path string
+	now  func() time.Time
 
 	mu      sync.Mutex
 	known   map[string]stamp
@@ -39,7 +40,7 @@ type Digester struct {
 
 // Open reads the stat cache at path. A cache that cannot be read is an empty one.
 func Open(path string) *Digester {
-	d := &Digester{path: path, known: map[string]stamp{}}
+	d := &Digester{path: path, now: time.Now, known: map[string]stamp{}}
 	if data, err := os.ReadFile(path); err == nil {
 		if json.Unmarshal(data, &d.known) != nil || d.known == nil {
 			d.known = map[string]stamp{}
@@ -55,6 +56,9 @@ func (d *Digester) Digest(path string) (digest.Digest, error) {
 		return "", err
 	}
 	defer f.Close()
+	// Before the stamps are taken: the longer the reading, the more time there is
+	// for a change, and the older the stamps would look.
+	asked := d.now()
 	info, err := f.Stat()
 	if err != nil {
 		return "", err
@@ -72,7 +76,7 @@ func (d *Digester) Digest(path string) (digest.Digest, error) {
 	if now.Digest, err = digest.FromReader(f); err != nil {
 		return "", fmt.Errorf("read %s: %w", path, err)
 	}
-	if time.Since(time.Unix(0, max(now.MtimeNS, now.CtimeNS))) > settled {
+	if asked.Sub(time.Unix(0, max(now.MtimeNS, now.CtimeNS))) > settled {
 		d.mu.Lock()
 		d.known[path], d.changed = now, true
 		d.mu.Unlock()

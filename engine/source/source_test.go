@@ -55,7 +55,8 @@ func TestUnchangedFileIsNotReadAgain(t *testing.T) {
 	}
 	planted := newStamp(info)
 	planted.Digest = digest.FromString("planted")
-	d := &Digester{path: cache, known: map[string]stamp{file: planted}}
+	d := Open(cache)
+	d.known[file] = planted
 	if got, err := d.Digest(file); err != nil || got != planted.Digest {
 		t.Fatalf("read the file again: %s, %v", got, err)
 	}
@@ -63,6 +64,37 @@ func TestUnchangedFileIsNotReadAgain(t *testing.T) {
 	d.known[file] = planted
 	if got, err := d.Digest(file); err != nil || got != digest.FromString("two") {
 		t.Fatalf("trusted another inode: %s, %v", got, err)
+	}
+}
+
+// The age of a file counts from before its stamps were taken. A clock that writes
+// to the file shows when it is asked.
+func TestAgeIsTakenBeforeTheFileIsRead(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "src")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("old")
+	d := Open(filepath.Join(dir, "files.json"))
+	asked := 0
+	d.now = func() time.Time {
+		asked++
+		write("changed")
+		return time.Now().Add(time.Hour) // everything is settled
+	}
+	got, err := d.Digest(file)
+	if err != nil || asked != 1 {
+		t.Fatalf("asked %d times, %v", asked, err)
+	}
+	if got != digest.FromString("changed") {
+		t.Fatal("the clock was asked after the file was read")
+	}
+	if stamp, ok := d.known[file]; !ok || stamp.Size != int64(len("changed")) {
+		t.Fatalf("the clock was asked after the stamps were taken: %+v", stamp)
 	}
 }
 

@@ -1,7 +1,6 @@
 package supervise
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -19,18 +18,21 @@ func AdoptOrphans() {
 }
 
 // KillDescendants kills every process below this one, whatever its group or
-// session, and returns when none is left or after a second: it is the last
-// resort of a process that is about to end.
-func KillDescendants() {
+// session, and returns how many there were, when none is left or after a second.
+// It is for moments when there should be none.
+func KillDescendants() (killed int) {
+	seen := map[int]bool{}
 	for deadline := time.Now().Add(time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		pids := descendants(os.Getpid())
 		if len(pids) == 0 {
-			return
+			break
 		}
 		for _, pid := range pids {
+			seen[pid] = true
 			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended meanwhile
 		}
 	}
+	return len(seen)
 }
 
 // descendants lists the living processes below root.
@@ -46,13 +48,8 @@ func descendants(root int) []int {
 		if err != nil {
 			continue
 		}
-		// pid (comm) state ppid …; comm may hold anything, also ")".
-		fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-		if len(fields) < 2 || bytes.ContainsAny(fields[0], "ZX") {
-			continue
-		}
-		if parent, err := strconv.Atoi(string(fields[1])); err == nil {
-			children[parent] = append(children[parent], pid)
+		if p, ok := parseStat(stat); ok && !p.dead {
+			children[p.parent] = append(children[p.parent], pid)
 		}
 	}
 	var below []int

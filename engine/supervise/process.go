@@ -101,6 +101,7 @@ func Start(ctx context.Context, spec Spec) (*Process, error) {
 		}
 		p.pid = cmd.Process.Pid
 		p.detach = context.AfterFunc(ctx, func() { _ = p.stop(grace) })
+		observe(ctx, p.pid, spec)
 		started <- nil
 
 		p.err = cmd.Wait()

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -73,17 +74,46 @@ func groupAlive(pgid int) bool {
 	if err != nil || len(stats) == 0 {
 		return true
 	}
-	want := []byte(strconv.Itoa(pgid))
+	want := pgid
 	for _, path := range stats {
 		stat, err := os.ReadFile(path)
 		if err != nil {
 			continue // it ended meanwhile
 		}
-		// pid (comm) state ppid pgrp …; comm may hold anything, also ")".
-		fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-		if len(fields) > 2 && bytes.Equal(fields[2], want) && !bytes.ContainsAny(fields[0], "ZX") {
+		p, ok := parseStat(stat)
+		if ok && p.group == want && !p.dead {
 			return true
 		}
 	}
 	return false
+}
+
+// procStat is the part of /proc/<pid>/stat that matters here.
+type procStat struct {
+	parent, group int
+	// dead says that nothing of the process runs. A killed process whose first
+	// thread is gone shows as a zombie while its other threads still end, and
+	// until they have it holds its files and ports.
+	dead bool
+}
+
+// parseStat reads "pid (comm) state ppid pgrp …" (proc_pid_stat(5)); comm may hold
+// anything, also ")".
+func parseStat(stat []byte) (p procStat, ok bool) {
+	const state, ppid, pgrp, threads = 0, 1, 2, 17
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(fields) <= threads {
+		return p, false
+	}
+	var numbers [3]int
+	for i, field := range []int{ppid, pgrp, threads} {
+		n, err := strconv.Atoi(fields[field])
+		if err != nil {
+			return p, false
+		}
+		numbers[i] = n
+	}
+	p.parent, p.group = numbers[0], numbers[1]
+	p.dead = strings.ContainsAny(fields[state], "ZX") && numbers[2] <= 1
+	return p, true
 }
