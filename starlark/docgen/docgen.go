@@ -5,6 +5,7 @@ package docgen
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 
 	"assay/starlark/schema"
@@ -27,7 +28,7 @@ func Markdown(w io.Writer, rules []*schema.Rule) error {
 }
 
 func kind(a schema.Attr) string {
-	if a.Kind.IsLabel() {
+	if a.Kind.IsLabel() && len(a.Rules) > 0 {
 		return a.Kind.String() + " of " + strings.Join(a.Rules, ", ")
 	}
 	return a.Kind.String()
@@ -56,12 +57,15 @@ func note(a schema.Attr) string {
 	}
 	switch {
 	case a.Min != nil && a.Max != nil:
-		notes = append(notes, fmt.Sprintf("%g to %g.", *a.Min, *a.Max))
+		notes = append(notes, number(*a.Min)+" to "+number(*a.Max)+".")
 	case a.Min != nil:
-		notes = append(notes, fmt.Sprintf("At least %g.", *a.Min))
+		notes = append(notes, "At least "+number(*a.Min)+".")
 	}
 	if a.NotInKey != "" {
 		notes = append(notes, "Not in the key: "+a.NotInKey+".")
 	}
 	return strings.ReplaceAll(strings.Join(notes, " "), "|", `\|`)
 }
+
+// number writes a limit without an exponent: limits are read by people.
+func number(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }

@@ -38,6 +38,8 @@ type Options struct {
 	FS fs.FS
 	// Rules can be called in package files and by functions of modules.
 	Rules []*schema.Rule
+	// Config holds values of flags of the workspace, as text, by name.
+	Config map[string]string
 	// MaxSteps bounds the work of each file; 0 stands for 10 million.
 	MaxSteps uint64
 	// Print receives the arguments of print; nil drops them.
@@ -47,9 +49,13 @@ type Options struct {
 // Load executes the packages that the patterns select and all packages that
 // their targets depend on, and returns the finalized graph.
 //
-// The error is a [diag.List] with every mistake of the user's text, or that of
-// ctx when it ended first.
+// The error is a [diag.List] with every mistake of the user's text, a
+// [ConfigError] with those of opts.Config, or that of ctx when it ended first.
 func Load(ctx context.Context, opts Options, patterns []graph.Pattern) (*graph.Graph, error) {
+	return newLoader(opts).load(ctx, patterns)
+}
+
+func newLoader(opts Options) *loader {
 	if opts.MaxSteps == 0 {
 		opts.MaxSteps = defaultMaxSteps
 	}
@@ -64,10 +70,11 @@ func Load(ctx context.Context, opts Options, patterns []graph.Pattern) (*graph.G
 		modules: make(map[string]starlark.StringDict),
 	}
 	l.env["glob"] = starlark.NewBuiltin("glob", l.glob)
+	l.env["config"] = starlark.NewBuiltin("config", l.config)
 	for _, r := range opts.Rules {
 		l.env[r.Name] = l.rule(r)
 	}
-	return l.load(ctx, patterns)
+	return l
 }
 
 // loader is the state of one call of Load.
@@ -76,6 +83,7 @@ type loader struct {
 	env      starlark.StringDict // what package files and modules see
 	graph    *graph.Graph
 	problems diag.Collector
+	flags    []Flag // of the workspace, as declared
 
 	queue  []string // packages to execute
 	queued map[string]bool
@@ -209,8 +217,9 @@ func (l *loader) loadPackage(ctx context.Context, pkg string) error {
 	return nil
 }
 
-// workspace executes the file that marks the root. Targets are not allowed in
-// it, so that a workspace can be found without executing anything else.
+// workspace executes the file that marks the root, and sets the flags that it
+// declares. Targets are not allowed in it, so that a workspace can be found
+// without executing anything else.
 func (l *loader) workspace(ctx context.Context) error {
 	src, unread := l.read(WorkspaceFile)
 	if unread != nil {
@@ -241,7 +250,10 @@ func (l *loader) workspace(ctx context.Context) error {
 		first = stack
 		return starlark.None, nil
 	}
-	env := starlark.StringDict{rule.Name: starlark.NewBuiltin(rule.Name, declare)}
+	env := starlark.StringDict{
+		rule.Name:     starlark.NewBuiltin(rule.Name, declare),
+		flagRule.Name: starlark.NewBuiltin(flagRule.Name, l.flag),
+	}
 	_, err := l.exec(ctx, WorkspaceFile, src, env, nil)
 	switch {
 	case ctx.Err() != nil:
@@ -253,5 +265,8 @@ func (l *loader) workspace(ctx context.Context) error {
 			Hint:    `write workspace(name = "…") in it`,
 		})
 	}
-	return nil
+	if !l.problems.Empty() {
+		return nil // flags may be missing
+	}
+	return l.configure()
 }

@@ -121,13 +121,13 @@ func TestUnpackReportsAllProblems(t *testing.T) {
 		{"numbers", `name = "x", bundle = "b", replicas = 2.0, rate = float("nan"), timeout = 1 << 80`, []Problem{
 			{Attr: "replicas", Message: "want an int, got the float 2.0"},
 			{Attr: "rate", Message: "want a finite number, got the float nan"},
-			{Attr: "timeout", Message: "does not fit in 64 bits"},
+			{Attr: "timeout", Message: "want an int below 2^53, got a very large int"},
 		}},
 		{"ranges", `name = "x", bundle = "b", rate = -0.5`, []Problem{
 			{Attr: "rate", Message: "want at least 0, got -0.5"},
 		}},
 		{"patterns", `name = "../x", bundle = "b", revision = "HEAD"`, []Problem{
-			{Attr: "name", Message: `"../x" cannot be the name of a target`,
+			{Attr: "name", Message: `"../x" cannot be a name`,
 				Hint: "use letters, digits and _ . + -; the first one a letter, a digit or _"},
 			{Attr: "revision", Message: `want 40 hexadecimal digits, got "HEAD"`},
 		}},
@@ -151,7 +151,7 @@ func TestUnpackReportsAllProblems(t *testing.T) {
 			{Attr: "cache", Message: "only with one replica"},
 		}},
 		{"long values are cut", `name = "x" * 1000 + "/", bundle = "b"`, []Problem{
-			{Attr: "name", Message: `"` + strings.Repeat("x", 59) + `…" cannot be the name of a target`,
+			{Attr: "name", Message: `"` + strings.Repeat("x", 59) + `…" cannot be a name`,
 				Hint: "use letters, digits and _ . + -; the first one a letter, a digit or _"},
 		}},
 	} {

@@ -89,7 +89,7 @@ func (r *Rule) unpackOne(key string, v starlark.Value) (any, *Problem) {
 			return nil, &Problem{Attr: key, Message: "want a string, got " + describe(v)}
 		case !ValidName(s):
 			return nil, &Problem{Attr: key,
-				Message: fmt.Sprintf("%q cannot be the name of a target", clip(s)),
+				Message: fmt.Sprintf("%q cannot be a name", clip(s)),
 				Hint:    "use letters, digits and _ . + -; the first one a letter, a digit or _"}
 		case s == "all":
 			return nil, &Problem{Attr: key, Message: `"all" stands for every target of a package`, Hint: "choose another name"}
@@ -97,10 +97,7 @@ func (r *Rule) unpackOne(key string, v starlark.Value) (any, *Problem) {
 		return s, nil
 	}
 	a := r.Attr(key)
-	value, p := a.convert(v)
-	if p == nil {
-		p = a.check(value)
-	}
+	value, p := a.Convert(v)
 	if p == nil && a.Required && value == "" && (a.Kind == Label || a.Kind == File) {
 		p = &Problem{Message: "required, but empty"}
 	}
@@ -109,6 +106,48 @@ func (r *Rule) unpackOne(key string, v starlark.Value) (any, *Problem) {
 		return nil, p
 	}
 	return value, nil
+}
+
+// Convert returns v as the Go type of the attribute's kind, or says why the
+// attribute does not allow it.
+func (a *Attr) Convert(v starlark.Value) (any, *Problem) {
+	value, p := a.convert(v)
+	if p == nil {
+		p = a.check(value)
+	}
+	if p != nil {
+		return nil, p
+	}
+	return value, nil
+}
+
+// Parse is Convert for a value written as text, on a command line: numbers in
+// decimal, true or false, lists with commas between their strings.
+func (a *Attr) Parse(text string) (any, *Problem) {
+	var v starlark.Value = starlark.String(text)
+	switch a.Kind {
+	case Int:
+		if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+			v = starlark.MakeInt64(n)
+		}
+	case Float:
+		if f, err := strconv.ParseFloat(text, 64); err == nil {
+			v = starlark.Float(f)
+		}
+	case Bool:
+		if b, ok := map[string]bool{"true": true, "false": false}[strings.ToLower(text)]; ok {
+			v = starlark.Bool(b)
+		}
+	case StringList:
+		list := starlark.NewList(nil)
+		if text != "" {
+			for s := range strings.SplitSeq(text, ",") {
+				_ = list.Append(starlark.String(s)) // it is not frozen
+			}
+		}
+		v = list
+	}
+	return a.Convert(v)
 }
 
 // convert returns v as the Go type of the attribute's kind.
@@ -124,11 +163,12 @@ func (a *Attr) convert(v starlark.Value) (any, *Problem) {
 		}
 	case Int:
 		if i, ok := v.(starlark.Int); ok {
-			n, ok := i.Int64()
-			if !ok {
-				return nil, &Problem{Message: "does not fit in 64 bits"}
+			// Keys are JSON, whose numbers tell larger ints no longer apart.
+			const limit = 1 << 53
+			if n, ok := i.Int64(); ok && -limit < n && n < limit {
+				return n, nil
 			}
-			return n, nil
+			return nil, &Problem{Message: "want an int below 2^53, got " + describe(v)}
 		}
 	case Float:
 		switch v.(type) {
