@@ -4,17 +4,20 @@ package rules
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"assay/engine/action"
 	"assay/rules/aiperfrun"
 	"assay/rules/bundle"
 	"assay/rules/checkpoint"
+	"assay/rules/command"
 	"assay/rules/family"
 	"assay/rules/internal/rule"
 	"assay/rules/join"
 	"assay/rules/publish"
 	"assay/rules/pythonenv"
 	"assay/rules/serve"
+	"assay/rules/validatefamily"
 	"assay/starlark/diag"
 	"assay/starlark/graph"
 	"assay/starlark/schema"
@@ -25,7 +28,8 @@ type Host = rule.Host
 
 var all = []rule.Rule{
 	checkpoint.Rule, pythonenv.Rule, family.Rule, bundle.Rule,
-	serve.Rule, aiperfrun.Rule, join.Rule, publish.Rule,
+	serve.Rule, validatefamily.Rule, aiperfrun.Rule, join.Rule, publish.Rule,
+	command.Rule,
 }
 
 // Schemas lists the schema of every rule.
@@ -65,7 +69,40 @@ func Analyze(workspace string, g *graph.Graph, wanted []graph.Label, h Host) ([]
 		}
 		actions = append(actions, a)
 	}
+	problems.Add(contested(g, byName)...)
 	return actions, problems.Err()
+}
+
+// contested reports folders that two targets own, or that are packages.
+func contested(g *graph.Graph, byName map[string]rule.Rule) []diag.Diagnostic {
+	var problems []diag.Diagnostic
+	owners := map[string]*graph.Target{}
+	for _, t := range g.Targets() {
+		r := byName[t.Rule.Name]
+		if r.Owns == nil {
+			continue
+		}
+		dir := r.Owns(t)
+		for other, owner := range owners {
+			if other == dir || strings.HasPrefix(dir+"/", other+"/") || strings.HasPrefix(other+"/", dir+"/") {
+				problems = append(problems, diag.Diagnostic{
+					Message: fmt.Sprintf("%s writes the folder %s, and %s writes %s", t.Label, dir, owner.Label, other),
+					Stack:   t.Stack,
+					Notes:   []diag.Note{{Frame: owner.Stack[0], Text: "declared here"}},
+					Hint:    "give each a folder of its own",
+				})
+			}
+		}
+		for _, pkg := range g.Packages() {
+			if strings.HasPrefix(pkg+"/", dir+"/") {
+				problems = append(problems, diag.Diagnostic{
+					Message: fmt.Sprintf("%s writes the folder %s, which holds the package //%s", t.Label, dir, pkg), Stack: t.Stack,
+				})
+			}
+		}
+		owners[dir] = t
+	}
+	return problems
 }
 
 func closure(g *graph.Graph, wanted []graph.Label) map[graph.Label]bool {

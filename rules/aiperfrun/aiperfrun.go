@@ -8,11 +8,11 @@ import (
 	"fmt"
 
 	"assay/engine/action"
-	"assay/engine/supervise"
 	"assay/rules/family"
 	"assay/rules/internal/host"
 	"assay/rules/internal/measured"
 	"assay/rules/internal/rule"
+	"assay/rules/internal/testbed"
 	"assay/rules/pythonenv"
 	"assay/starlark/graph"
 	"assay/starlark/schema"
@@ -20,6 +20,9 @@ import (
 
 // Client is the package that must be in the client environment.
 const Client = "aiperf"
+
+// clientRole is the role of the client environment among the inputs.
+const clientRole = "client"
 
 // Rule is the rule `aiperf_run`.
 var Rule = rule.Rule{
@@ -29,18 +32,22 @@ var Rule = rule.Rule{
 		Attrs: []schema.Attr{
 			{Name: "server", Kind: schema.Label, Required: true, Rules: []string{"serve"}, Doc: "The server to start in each sample."},
 			{Name: "client", Kind: schema.Label, Required: true, Rules: []string{"python_env"}, Doc: "The environment with AIPerf."},
+			{Name: "requires", Kind: schema.Label, Rules: []string{"validate_family"},
+				Doc: "The validation that must have passed: without it no sample is made. Each sample opens with its prompts, and the answers must be the same."},
 			{Name: "endpoint", Kind: schema.String, Required: true, Values: []string{"chat", "completions"}, Doc: "The endpoint that is driven."},
 			{Name: "streaming", Kind: schema.Bool, Doc: "Whether answers are streamed; needed for TTFT and ITL."},
-			{Name: "input_tokens", Kind: schema.Int, Default: int64(32), Min: at(1), Doc: "Tokens of each synthetic prompt, without the chat template's."},
-			{Name: "output_tokens", Kind: schema.Int, Default: int64(16), Min: at(1), Doc: "Most tokens of each answer."},
-			{Name: "concurrency", Kind: schema.Int, Default: int64(1), Min: at(1), Doc: "Requests in flight, in a closed loop."},
-			{Name: "requests", Kind: schema.Int, Default: int64(20), Min: at(1), Doc: "Measured requests of each sample."},
-			{Name: "warmup_requests", Kind: schema.Int, Default: int64(3), Min: at(0), Doc: "Requests before the measured ones; in the ledger, in no figure."},
-			{Name: "seed", Kind: schema.Int, Default: int64(1), Min: at(0), Doc: "Seed of the synthetic prompts."},
+			{Name: "input_tokens", Kind: schema.Int, Default: int64(32), Min: at(1), Max: at(1 << 24), Doc: "Tokens of each synthetic prompt, without the chat template's."},
+			{Name: "output_tokens", Kind: schema.Int, Default: int64(16), Min: at(1), Max: at(1 << 24), Doc: "Most tokens of each answer."},
+			{Name: "concurrency", Kind: schema.Int, Default: int64(1), Min: at(1), Max: at(1 << 16), Doc: "Requests in flight, in a closed loop."},
+			{Name: "request_rate", Kind: schema.Float, Min: at(0), Max: at(1e5), Doc: "Requests per second; 0 is a closed loop, which sends when an answer came. `concurrency` then limits the requests in flight."},
+			{Name: "arrival", Kind: schema.String, Default: "constant", Values: []string{"constant", "poisson"}, Doc: "How requests arrive at a request rate."},
+			{Name: "requests", Kind: schema.Int, Default: int64(20), Min: at(1), Max: at(1e7), Doc: "Measured requests of each sample."},
+			{Name: "warmup_requests", Kind: schema.Int, Default: int64(3), Min: at(0), Max: at(1e7), Doc: "Requests before the measured ones; in the ledger, in no figure."},
+			{Name: "seed", Kind: schema.Int, Default: int64(1), Min: at(0), Max: at(1<<53 - 1), Doc: "Seed of the synthetic prompts."},
 			{Name: "samples", Kind: schema.Int, Default: int64(1), Min: at(1), Max: at(100), Doc: "Samples wanted.",
 				NotInKey: "how many samples are wanted does not change any of them"},
-			{Name: "request_timeout_seconds", Kind: schema.Float, Default: 120.0, Min: at(0.1), Doc: "The client's limit of one request."},
-			{Name: "deadline_seconds", Kind: schema.Float, Default: 1800.0, Min: at(1), Doc: "Limit of one sample; a sample that reaches it is rejected.",
+			{Name: "request_timeout_seconds", Kind: schema.Float, Default: 120.0, Min: at(0.1), Max: at(1e6), Doc: "The client's limit of one request."},
+			{Name: "deadline_seconds", Kind: schema.Float, Default: 1800.0, Min: at(1), Max: at(1e6), Doc: "Limit of one sample; a sample that reaches it is rejected.",
 				NotInKey: "a scheduling deadline: it ends a sample, it does not change one"},
 		},
 	},
@@ -55,23 +62,28 @@ func analyze(c *rule.Context, t *graph.Target, a *action.Action) []schema.Proble
 	client, _ := c.Dep(t, "client")
 	bundle, _ := c.Dep(server, "bundle")
 	fam, _ := c.Dep(bundle, "family")
-	a.Deps = []action.Dep{
-		{Role: "server", ID: server.Label.String()},
-		{Role: "bundle", ID: bundle.Label.String()},
-		{Role: "family", ID: fam.Label.String(), Path: family.ServingDir},
-		{Role: "client", ID: client.Label.String()},
+	a.Deps = append(testbed.Deps(c, server), action.Dep{Role: clientRole, ID: client.Label.String()})
+	var problems []schema.Problem
+	if validation, ok := c.Dep(t, "requires"); ok {
+		a.Deps = append(a.Deps, action.Dep{Role: validationRole, ID: validation.Label.String(), Gate: true})
+		if judged, _ := c.Dep(validation, "server"); judged.Label != server.Label {
+			problems = append(problems, schema.Problem{Attr: "requires",
+				Message: fmt.Sprintf("%s judges %s, this run measures %s; a verdict holds for the server that it was made with", validation.Label, judged.Label, server.Label)})
+		}
 	}
-	if runtime, ok := c.Dep(server, "runtime"); ok {
-		a.Deps = append(a.Deps, action.Dep{Role: "runtime", ID: runtime.Label.String()})
-	}
-	a.Tools = map[string]string{"measured_path": measured.Version}
+	a.Tools = map[string]string{"measured_path": measured.Key}
 	a.Samples = int(t.Int("samples"))
 
-	var problems []schema.Problem
 	w := workload(t)
 	if !(family.Serving{Tasks: fam.Strings("tasks")}).Has(w.Endpoint) {
 		problems = append(problems, schema.Problem{Attr: "endpoint",
 			Message: fmt.Sprintf("%q is unsupported: family %s has the tasks %q", w.Endpoint, fam.Label, fam.Strings("tasks"))})
+	}
+	if limit := server.Int("max_output_tokens"); w.OutputTokens > limit {
+		problems = append(problems, schema.Problem{Attr: "output_tokens", Message: fmt.Sprintf("%d is more than max_output_tokens = %d of %s", w.OutputTokens, limit, server.Label)})
+	}
+	if window := bundle.Int("context"); w.InputTokens+w.OutputTokens > window {
+		problems = append(problems, schema.Problem{Attr: "input_tokens", Message: fmt.Sprintf("%d input and %d output tokens do not fit the context of %d of %s", w.InputTokens, w.OutputTokens, window, bundle.Label)})
 	}
 	if lock, lockProblems := pythonenv.Lock(c, client); lockProblems == nil {
 		if len(lock.Package(Client)) == 0 {
@@ -79,36 +91,19 @@ func analyze(c *rule.Context, t *graph.Target, a *action.Action) []schema.Proble
 		}
 	} // a broken lock is reported by its own target
 
-	threads := int(server.Int("threads") * server.Int("replicas"))
+	plan := testbed.NewPlan(c, server)
+	plan.Record[clientRole] = client.Strings("record")
 	a.Environment = func() (map[string]string, error) {
-		cpus, err := split(threads)
+		cpus, err := testbed.Split(plan.Threads)
 		if err != nil {
 			return nil, err
 		}
-		return host.Observe(cpus.Allowed).Environment(len(cpus.Server), len(cpus.Client)), nil
+		return host.Observe(cpus.Allowed).Environment(len(cpus.Server), len(cpus.Client), cpus.Shared), nil
 	}
+	_, validated := c.Dep(t, "requires")
 	a.Run = func(ctx context.Context, run *action.Run) error {
-		s := sampler{host: c.Host, workspace: c.Workspace, workload: w, threads: threads, deadline: seconds(t.Float("deadline_seconds"))}
+		s := sampler{plan: plan, validated: validated, workspace: c.Workspace, workload: w, deadline: seconds(t.Float("deadline_seconds"))}
 		return s.run(ctx, run)
 	}
 	return problems
-}
-
-// CPUs are the sets that the server and the load generator may use. The gateway
-// belongs to the load generator's set: it is not what is measured.
-type CPUs struct {
-	Allowed int   `json:"allowed"`
-	Server  []int `json:"server"`
-	Client  []int `json:"client"`
-	// Shared says that the machine has too few for disjoint sets.
-	Shared bool `json:"shared"`
-}
-
-func split(serverThreads int) (CPUs, error) {
-	allowed, err := supervise.AllowedCPUs()
-	if err != nil {
-		return CPUs{}, err
-	}
-	server, client, shared, err := host.Split(allowed, serverThreads)
-	return CPUs{Allowed: len(allowed), Server: server, Client: client, Shared: shared}, err
 }

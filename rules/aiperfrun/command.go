@@ -1,9 +1,7 @@
 package aiperfrun
 
 import (
-	"fmt"
-	"maps"
-	"slices"
+	"encoding/json"
 	"strconv"
 	"time"
 
@@ -17,7 +15,9 @@ type Workload struct {
 	InputTokens  int64   `json:"input_tokens"`  // of each prompt, without the template's
 	OutputTokens int64   `json:"output_tokens"` // at most
 	Concurrency  int64   `json:"concurrency"`
-	Requests     int64   `json:"requests"` // measured
+	RequestRate  float64 `json:"request_rate"` // per second; 0 is a closed loop
+	Arrival      string  `json:"arrival"`      // at a request rate
+	Requests     int64   `json:"requests"`     // measured
 	Warmup       int64   `json:"warmup_requests"`
 	Seed         int64   `json:"seed"`
 	TimeoutS     float64 `json:"request_timeout_seconds"`
@@ -27,7 +27,7 @@ func workload(t *graph.Target) Workload {
 	return Workload{
 		Endpoint: t.String("endpoint"), Streaming: t.Bool("streaming"),
 		InputTokens: t.Int("input_tokens"), OutputTokens: t.Int("output_tokens"),
-		Concurrency: t.Int("concurrency"), Requests: t.Int("requests"), Warmup: t.Int("warmup_requests"),
+		Concurrency: t.Int("concurrency"), RequestRate: t.Float("request_rate"), Arrival: t.String("arrival"), Requests: t.Int("requests"), Warmup: t.Int("warmup_requests"),
 		Seed: t.Int("seed"), TimeoutS: t.Float("request_timeout_seconds"),
 	}
 }
@@ -38,8 +38,9 @@ func (w Workload) Planned() int { return int(w.Requests + w.Warmup) }
 // command is AIPerf's command line: {env} is the client environment, {port} the
 // gateway's port, {tokenizer} and {out} directories. Every prompt is distinct:
 // there are as many data set entries as requests, in order, since AIPerf would
-// otherwise send the warm-ups' prompts again.
-func (w Workload) command(model string, generation map[string]any) []string {
+// otherwise send the warm-ups' prompts again. The family's sampling parameters go
+// as the JSON they are.
+func (w Workload) command(model string, generation json.RawMessage) []string {
 	args := []string{
 		"{env}/bin/aiperf", "profile",
 		"--model", model,
@@ -56,6 +57,9 @@ func (w Workload) command(model string, generation map[string]any) []string {
 		"--concurrency", text(w.Concurrency),
 		"--request-count", text(w.Requests),
 	)
+	if w.RequestRate > 0 {
+		args = append(args, "--request-rate", strconv.FormatFloat(w.RequestRate, 'f', -1, 64), "--arrival-pattern", w.Arrival)
+	}
 	if w.Warmup > 0 {
 		args = append(args, "--warmup-request-count", text(w.Warmup))
 	}
@@ -65,8 +69,8 @@ func (w Workload) command(model string, generation map[string]any) []string {
 		"--random-seed", text(w.Seed),
 		"--request-timeout-seconds", strconv.FormatFloat(w.TimeoutS, 'f', -1, 64),
 	)
-	for _, name := range slices.Sorted(maps.Keys(generation)) {
-		args = append(args, "--extra-inputs", fmt.Sprintf("%s:%v", name, generation[name]))
+	if len(generation) > 0 {
+		args = append(args, "--extra-inputs", string(generation))
 	}
 	return append(args,
 		"--export-level", "raw",

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,16 +19,14 @@ import (
 	"assay/engine/action"
 	"assay/engine/supervise"
 	"assay/rules/bundle"
-	"assay/rules/family"
 	"assay/rules/internal/aiperf"
 	"assay/rules/internal/host"
 	"assay/rules/internal/jsonfile"
 	"assay/rules/internal/measured"
 	"assay/rules/internal/pyenv"
-	"assay/rules/internal/rule"
 	"assay/rules/internal/server"
+	"assay/rules/internal/testbed"
 	"assay/rules/pythonenv"
-	"assay/rules/serve"
 )
 
 // Places in the output.
@@ -66,10 +66,13 @@ type Sample struct {
 	Packages    []pythonenv.Wheel `json:"packages"`
 	Interpreter string            `json:"interpreter"` // implementation and version of Python
 	Host        host.Facts        `json:"host"`
-	CPUs        CPUs              `json:"cpus"`
+	CPUs        testbed.CPUs      `json:"cpus"`
 	Network     string            `json:"network"`
 	Quiet       host.Quiet        `json:"quiet"`
 	Revision    host.Revision     `json:"revision"`
+	// Validation is the verdict that the sample was made under, nil if none was
+	// required.
+	Validation *Validation `json:"validation,omitempty"`
 	// MeasuredPath identifies the code of gateway, workers and runner.
 	MeasuredPath struct {
 		Version string `json:"version"`
@@ -81,169 +84,74 @@ type Sample struct {
 
 // sampler makes one sample.
 type sampler struct {
-	host      rule.Host
+	plan      testbed.Plan
 	workspace string
 	workload  Workload
-	threads   int
-	deadline  time.Duration
+	validated bool          // there is a validation to compare with
+	deadline  time.Duration // from the server's start
 }
 
 func (s sampler) run(ctx context.Context, run *action.Run) (err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, s.deadline, fmt.Errorf("the sample did not end within %s: %w", s.deadline, context.DeadlineExceeded))
-	defer cancel()
-	sample := Sample{Version: 1, Workload: s.workload, Network: "host, loopback only by address"}
-	sample.MeasuredPath.Version, sample.MeasuredPath.Sources = measured.Version, measured.Sources
-	var fam family.Serving
-	err = errors.Join(
-		jsonfile.Read(filepath.Join(run.Input("server"), serve.SpecFile), &sample.Server),
-		jsonfile.Read(filepath.Join(run.Input("bundle"), bundle.InfoFile), &sample.Bundle),
-		jsonfile.Read(filepath.Join(run.Input("family"), filepath.Base(family.ServingFile)), &fam),
-	)
+	bed, err := testbed.New(ctx, s.plan, run)
 	if err != nil {
 		return err
 	}
-	sample.Commands = server.Commands(sample.Server)
-	if sample.CPUs, err = split(s.threads); err != nil {
+	defer func() { err = errors.Join(err, bed.Close()) }()
+	client, err := bed.Environment(ctx, clientRole)
+	if err != nil {
 		return err
 	}
-	sample.Host = host.Observe(sample.CPUs.Allowed)
-	sample.Revision = host.ReadRevision(ctx, s.workspace)
-
-	dirs := map[string]string{}
-	for _, name := range []string{"model", "home", "tokenizer"} {
-		dirs[name] = filepath.Join(run.Tmp, name)
-		if err := os.Mkdir(dirs[name], 0o755); err != nil {
-			return err
-		}
+	sample := &Sample{
+		Version: 1, Workload: s.workload, Server: bed.Spec, Bundle: bed.Bundle, ServedFile: bed.ServedFile,
+		Commands: server.Commands(bed.Spec), Packages: bed.Packages, Interpreter: bed.Interpreter,
+		Host: host.Observe(bed.CPUs.Allowed), CPUs: bed.CPUs, Network: "host, loopback only by address",
+		Revision: host.ReadRevision(ctx, s.workspace),
 	}
+	sample.MeasuredPath.Version, sample.MeasuredPath.Sources = measured.Version, measured.Sources
 	for _, name := range []string{ClientDir, ServerDir} {
 		if err := os.Mkdir(filepath.Join(run.Out, name), 0o755); err != nil {
 			return err
 		}
 	}
-	if dirs["tmp"], err = shortTemp(); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dirs["tmp"])) }()
-
-	place, err := s.prepare(ctx, run, &sample, dirs)
-	if err != nil {
-		return err
-	}
-	client, err := s.environment(ctx, run, "client", &sample)
-	if err != nil {
-		return err
-	}
-	return s.measure(ctx, run, &sample, place, client, fam, dirs)
-}
-
-// shortTemp makes a temporary directory with a short path. AIPerf makes sockets
-// some 50 bytes below it, and the name of a socket has 107 at most.
-func shortTemp() (string, error) {
-	const longest = 40
-	parent := os.TempDir()
-	if len(parent) > longest {
-		parent = "/tmp"
-	}
-	return os.MkdirTemp(parent, "assay-")
-}
-
-// prepare unpacks the bundle and readies what the server needs.
-func (s sampler) prepare(ctx context.Context, run *action.Run, sample *Sample, dirs map[string]string) (server.Place, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return server.Place{}, err
-	}
-	place := server.Place{
-		Assay: self, Dir: filepath.Join(run.Tmp, "server"),
-		Gateway: sample.CPUs.Client, Workers: sample.CPUs.Server,
-		Model:  filepath.Join(dirs["model"], bundle.Checkpoint),
-		Script: filepath.Join(run.Input("server"), serve.ScriptFile),
-		Env:    environ(dirs),
-	}
-	if err := os.Mkdir(place.Dir, 0o755); err != nil {
-		return place, err
-	}
-	if sample.Server.Engine == server.LlamaCPP {
-		env, err := s.environment(ctx, run, "runtime", sample)
-		if err != nil {
-			return place, err
-		}
-		place.Python = env.Python()
-	}
-	path := filepath.Join(run.Input("bundle"), bundle.File)
-	if got, err := fileDigest(path); err != nil || got != sample.Bundle.Digest {
-		return place, errors.Join(err, fmt.Errorf("the bundle has digest %s, its description says %s", got, sample.Bundle.Digest))
-	}
-	f, b, err := bundle.Open(path)
-	if err != nil {
-		return place, err
-	}
-	defer f.Close()
-	if sample.ServedFile, err = bundle.Extract(b, bundle.Checkpoint, place.Model); err != nil {
-		return place, err
-	}
-	for _, section := range []string{bundle.Tokenizer, bundle.TokenizerConfig} {
-		if _, err := bundle.Extract(b, section, filepath.Join(dirs["tokenizer"], section)); err != nil {
-			return place, err
-		}
-	}
-	return place, nil
-}
-
-// environment makes the Python environment of an input and notes its wheels.
-func (s sampler) environment(ctx context.Context, run *action.Run, role string, sample *Sample) (pyenv.Env, error) {
-	var wheels []pythonenv.Wheel
-	if err := jsonfile.Read(filepath.Join(run.Input(role), pythonenv.Wheels), &wheels); err != nil {
-		return pyenv.Env{}, err
-	}
-	requirements, err := os.ReadFile(filepath.Join(run.Input(role), pythonenv.Requirements))
-	if err != nil {
-		return pyenv.Env{}, err
-	}
-	env, err := pyenv.Realise(ctx, s.host, requirements, func(what string) { run.Progress(0, 0, what) })
-	if err != nil {
-		return pyenv.Env{}, fmt.Errorf("environment %q: %w", role, err)
-	}
-	sample.Packages = append(sample.Packages, wheels...)
-	sample.Interpreter = env.Interpreter.Implementation + " " + env.Interpreter.Version
-	return env, nil
-}
-
-// environ is the whole environment of the run's processes: what the caller's
-// shell holds must not change what is measured. HF_HUB_OFFLINE stays unset:
-// with it AIPerf takes a tokenizer's directory for a hub id.
-func environ(dirs map[string]string) []string {
-	return []string{
-		"PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", "TZ=UTC",
-		"HOME=" + dirs["home"], "TMPDIR=" + dirs["tmp"],
-	}
+	return s.measure(ctx, run, sample, bed, client)
 }
 
 // measure runs the process tree: server, load generator, stop. What the run left
 // is in the output even if the sample has to be rejected.
-func (s sampler) measure(ctx context.Context, run *action.Run, sample *Sample, place server.Place, client pyenv.Env, fam family.Serving, dirs map[string]string) error {
-	run.Progress(0, 0, "starting the server")
-	srv, err := server.Start(ctx, sample.Server, place)
+func (s sampler) measure(ctx context.Context, run *action.Run, sample *Sample, bed *testbed.Testbed, client pyenv.Env) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, s.deadline, fmt.Errorf("the sample did not end within %s: %w", s.deadline, context.DeadlineExceeded))
+	defer cancel()
+	// Read before the server starts: its whole CPU time is taken off later.
+	before := host.ReadLoad()
+	srv, err := bed.Start(ctx)
 	if err != nil {
 		return err
 	}
-	before := host.ReadLoad()
 	sample.Started = time.Now().UTC()
-	clientCPU, runErr := s.load(ctx, run, sample, srv, client, fam, dirs)
+	var clientCPU time.Duration
+	var runErr error
+	if s.validated {
+		runErr = s.probe(ctx, run, sample, srv.URL(), bed)
+	}
+	if runErr == nil {
+		clientCPU, runErr = s.load(ctx, run, sample, srv, bed, client)
+	}
 	sample.Finished = time.Now().UTC()
 	stopErr := srv.Stop()
 	sample.Quiet = host.ReadLoad().Since(before, srv.CPUTime()+clientCPU)
+	sample.BundleAfter, err = bed.BundleDigest()
 
-	sample.BundleAfter, err = fileDigest(filepath.Join(run.Input("bundle"), bundle.File))
 	keepErr := errors.Join(err,
-		keep(place.Dir, filepath.Join(run.Out, ServerDir), server.RecordsFile, server.LogFile),
+		keep(bed.ServerDir(), filepath.Join(run.Out, ServerDir), server.RecordsFile, server.LogFile),
 		onlyFiles(filepath.Join(run.Out, ClientDir)),
 		jsonfile.Write(filepath.Join(run.Out, SampleFile), sample),
 	)
+	var rejected *action.RejectedError
 	switch {
 	case keepErr != nil:
 		return errors.Join(keepErr, runErr, stopErr)
+	case errors.As(runErr, &rejected) && stopErr == nil:
+		return rejected
 	case runErr != nil:
 		return &action.RejectedError{Reason: "the run did not end well", Err: errors.Join(runErr, stopErr)}
 	case stopErr != nil:
@@ -257,12 +165,12 @@ func (s sampler) measure(ctx context.Context, run *action.Run, sample *Sample, p
 // load runs AIPerf to its end and returns its CPU time. An exit status other
 // than 0 is recorded, not an error: AIPerf ends with 1 also when the server
 // refused every request, and then the exports say so.
-func (s sampler) load(ctx context.Context, run *action.Run, sample *Sample, srv *server.Server, client pyenv.Env, fam family.Serving, dirs map[string]string) (time.Duration, error) {
-	command := s.workload.command(sample.Server.Model, fam.Generation)
+func (s sampler) load(ctx context.Context, run *action.Run, sample *Sample, srv *server.Server, bed *testbed.Testbed, client pyenv.Env) (time.Duration, error) {
+	command := s.workload.command(bed.Spec.Model, bed.Family.Generation)
 	sample.Commands["client"] = command
 	args := server.Fill(command, map[string]string{
 		"env": client.Dir, "port": strconv.Itoa(srv.Port),
-		"tokenizer": dirs["tokenizer"], "out": filepath.Join(run.Out, ClientDir),
+		"tokenizer": bed.Tokenizer, "out": filepath.Join(run.Out, ClientDir),
 	})
 	logPath := filepath.Join(run.Out, clientLog)
 	log, err := os.Create(logPath)
@@ -271,13 +179,14 @@ func (s sampler) load(ctx context.Context, run *action.Run, sample *Sample, srv 
 	}
 	defer log.Close()
 	proc, err := supervise.Start(ctx, supervise.Spec{
-		Path: args[0], Args: args[1:], Env: environ(dirs), Dir: dirs["home"],
+		Path: args[0], Args: args[1:], Env: bed.Environ(), Dir: bed.Home(),
 		Stdout: log, Stderr: log, CPUs: sample.CPUs.Client, Grace: clientGrace,
 	})
 	if err != nil {
 		return 0, err
 	}
 	var ended error
+	records := lineCounter{path: srv.Records()}
 	for running := true; running; {
 		select {
 		case <-proc.Done():
@@ -285,10 +194,12 @@ func (s sampler) load(ctx context.Context, run *action.Run, sample *Sample, srv 
 		case <-srv.Done():
 			ended, running = errors.New("the server ended during the run"), false
 		case <-time.After(progressInterval):
-			run.Progress(countLines(srv.Records()), s.workload.Planned(), "requests")
+			run.Progress(records.count(), s.workload.Planned(), "requests")
 		}
 	}
-	stopErr := proc.Stop(clientGrace)
+	if err := proc.Stop(clientGrace); err != nil {
+		return 0, errors.Join(ended, err) // it cannot be waited for either
+	}
 	exit := &exec.ExitError{}
 	if err := proc.Wait(); errors.As(err, &exit) {
 		sample.ClientExit = exit.ExitCode()
@@ -300,7 +211,7 @@ func (s sampler) load(ctx context.Context, run *action.Run, sample *Sample, srv 
 		tail, _ := supervise.Tail(logPath, logTail)
 		ended = fmt.Errorf("AIPerf ended with exit status %d: %w; last lines of its log:\n%s", sample.ClientExit, err, tail)
 	}
-	return proc.CPUTime(), errors.Join(ended, stopErr)
+	return proc.CPUTime(), ended
 }
 
 const (
@@ -308,13 +219,26 @@ const (
 	logTail          = 15
 )
 
-// countLines counts the records so far; a file that is not there has none.
-func countLines(path string) int {
-	data, err := os.ReadFile(path)
+// lineCounter counts the lines of a file that grows, reading each byte once.
+type lineCounter struct {
+	path   string
+	offset int64
+	lines  int
+}
+
+// count returns the lines so far; a file that is not there yet has none.
+func (c *lineCounter) count() int {
+	f, err := os.Open(c.path)
 	if err != nil {
-		return 0
+		return c.lines
 	}
-	return bytes.Count(data, []byte("\n"))
+	defer f.Close()
+	data, err := io.ReadAll(io.NewSectionReader(f, c.offset, math.MaxInt64-c.offset))
+	if err == nil {
+		c.offset += int64(len(data))
+		c.lines += bytes.Count(data, []byte("\n"))
+	}
+	return c.lines
 }
 
 // keep copies files that exist; a server that failed early has not written all.
@@ -341,13 +265,4 @@ func onlyFiles(dir string) error {
 		}
 		return os.Remove(path)
 	})
-}
-
-func fileDigest(path string) (digest.Digest, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	return digest.FromReader(f)
 }

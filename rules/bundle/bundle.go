@@ -5,6 +5,7 @@ package bundle
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -69,7 +70,7 @@ var Rule = rule.Rule{
 			{Name: "checkpoint", Kind: schema.Label, Required: true, Rules: []string{"checkpoint"}, Doc: "The weights: one GGUF file."},
 			{Name: "family", Kind: schema.Label, Required: true, Rules: []string{"family"}, Doc: "The family that the model belongs to."},
 			{Name: "precision", Kind: schema.String, Required: true, Doc: "The precision of the weights, such as `F16` or `Q4_1`. It must be that of the file."},
-			{Name: "context", Kind: schema.Int, Required: true, Min: at(8), Doc: "The context window, in tokens; at most that of the model."},
+			{Name: "context", Kind: schema.Int, Required: true, Min: at(8), Max: at(1 << 24), Doc: "The context window, in tokens; at most that of the model."},
 			{Name: "tensor_parallel", Kind: schema.Int, Default: int64(1), Min: at(1), Doc: "The number of devices that share each layer."},
 		},
 	},
@@ -125,10 +126,7 @@ func pack(ctx context.Context, t *graph.Target, run *action.Run) error {
 	if err != nil {
 		return err
 	}
-	generation, err := encode(fam.Generation)
-	if err != nil {
-		return err
-	}
+	generation := []byte(cmp.Or(string(fam.Generation), "{}") + "\n")
 	info := Info{
 		Version: 1, Model: ckpt.HFID, Family: fam.ID, Tasks: fam.Tasks,
 		Precision: model.precision, Context: int(context), TensorParallel: int(t.Int("tensor_parallel")), Licence: ckpt.Licence,

@@ -1,7 +1,6 @@
 package bundle
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 
@@ -67,9 +66,4 @@ func (m *model) checkContext(want int64) error {
 		return fmt.Errorf("the model was made for %d tokens, the target declares context %d", m.context, want)
 	}
 	return nil
-}
-
-func encode(v any) ([]byte, error) {
-	data, err := json.MarshalIndent(v, "", "  ")
-	return append(data, '\n'), err
 }

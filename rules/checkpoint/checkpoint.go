@@ -95,6 +95,11 @@ func check(v map[string]any) []schema.Problem {
 func analyze(c *rule.Context, t *graph.Target, a *action.Action) []schema.Problem {
 	c.Source(a, t, "file")
 	file, fromFile := t.File("file")
+	if fromFile {
+		// The description holds the name, so the key must: a file of equal content
+		// under another name gives another description.
+		a.Attrs["file_name"] = filepath.Base(file)
+	}
 	a.Run = func(ctx context.Context, run *action.Run) error {
 		d := Description{
 			Version: 1, HFID: t.String("hf_id"), Revision: t.String("revision"), Licence: t.String("licence"),

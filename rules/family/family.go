@@ -10,11 +10,14 @@ package family
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+
+	"github.com/gowebpki/jcs"
 
 	"assay/engine/action"
 	"assay/rules/internal/jsonfile"
@@ -39,7 +42,7 @@ type Serving struct {
 	// Tasks are the capabilities, of the values in Tasks below.
 	Tasks []string `json:"tasks"`
 	// Generation are the sampling parameters of a request, in OpenAI's names.
-	Generation map[string]any `json:"generation"`
+	Generation json.RawMessage `json:"generation,omitempty"`
 }
 
 // Tasks are the capabilities that shared code can dispatch on.
@@ -59,6 +62,7 @@ var Rule = rule.Rule{
 			{Name: "serving", Kind: schema.File, Required: true, Doc: "JSON: `{\"generation\": {…}}`, the sampling parameters of every request in OpenAI's names."},
 			{Name: "criteria", Kind: schema.File, Doc: "JSON: how answers are judged. Part of validation only."},
 			{Name: "prompts", Kind: schema.File, Doc: "JSON lines: the prompts that validation sends."},
+			{Name: "references", Kind: schema.File, Doc: "JSON lines: the answers to the prompts by an independent implementation."},
 		},
 		Check: func(v map[string]any) []schema.Problem {
 			var problems []schema.Problem
@@ -75,7 +79,7 @@ var Rule = rule.Rule{
 }
 
 func analyze(c *rule.Context, t *graph.Target, a *action.Action) []schema.Problem {
-	for _, attr := range []string{"serving", "criteria", "prompts"} {
+	for _, attr := range []string{"serving", "criteria", "prompts", "references"} {
 		c.Source(a, t, attr)
 	}
 	a.Run = func(ctx context.Context, run *action.Run) error {
@@ -92,16 +96,18 @@ func freeze(t *graph.Target, run *action.Run) error {
 	}
 	file, _ := t.File("serving")
 	var declared struct {
-		Generation map[string]any `json:"generation"`
+		Generation json.RawMessage `json:"generation"`
 	}
 	if err := jsonfile.Decode(data, &declared); err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
-	s.Generation = declared.Generation
+	if s.Generation, err = canonical(declared.Generation); err != nil {
+		return fmt.Errorf("%s: generation: %w", file, err)
+	}
 	if err := jsonfile.Write(filepath.Join(run.Out, ServingFile), s); err != nil {
 		return err
 	}
-	return errors.Join(freezeCriteria(t, run), freezePrompts(t, run))
+	return errors.Join(freezeCriteria(t, run), freezeLines(t, run, "prompts"), freezeLines(t, run, "references"))
 }
 
 func freezeCriteria(t *graph.Target, run *action.Run) error {
@@ -113,31 +119,72 @@ func freezeCriteria(t *graph.Target, run *action.Run) error {
 	if err != nil {
 		return err
 	}
-	var criteria map[string]any
+	var criteria map[string]json.RawMessage
 	if err := jsonfile.Decode(data, &criteria); err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
-	return jsonfile.Write(filepath.Join(run.Out, CriteriaDir, "criteria.json"), criteria)
+	return write(run, "criteria.json", data) // unchanged: their digest is in verdicts
 }
 
-func freezePrompts(t *graph.Target, run *action.Run) error {
-	file, ok := t.File("prompts")
-	if !ok {
-		return nil
+// workloads are members of a request that a family may not set.
+var workloads = []string{
+	"model", "messages", "prompt", "stream", "stream_options", "max_tokens", "max_completion_tokens", "n", "best_of",
+}
+
+// canonical checks sampling parameters, a JSON object, and puts them in one form
+// (RFC 8785).
+func canonical(generation json.RawMessage) (json.RawMessage, error) {
+	if len(generation) == 0 {
+		return nil, nil
 	}
-	data, err := os.ReadFile(run.Input("prompts"))
-	if err != nil {
-		return err
+	var parameters map[string]json.RawMessage
+	if err := json.Unmarshal(generation, &parameters); err != nil {
+		return nil, fmt.Errorf("sampling parameters are an object: %w", err)
 	}
-	for i, line := range bytes.Split(bytes.TrimSuffix(data, []byte("\n")), []byte("\n")) {
-		var prompt map[string]any
-		if err := jsonfile.Decode(line, &prompt); err != nil {
-			return fmt.Errorf("%s:%d: %w", file, i+1, err)
+	if len(parameters) == 0 {
+		return nil, nil
+	}
+	var errs []error
+	for _, name := range workloads {
+		if _, ok := parameters[name]; ok {
+			errs = append(errs, fmt.Errorf("%q is not a sampling parameter: the workload decides it", name))
 		}
 	}
-	path := filepath.Join(run.Out, CriteriaDir, "prompts.jsonl")
+	for name, value := range parameters {
+		if string(value) == "null" {
+			errs = append(errs, fmt.Errorf("%q is null; leave it out", name))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return jcs.Transform(generation)
+}
+
+// write puts a file beside the criteria.
+func write(run *action.Run, name string, data []byte) error {
+	path := filepath.Join(run.Out, CriteriaDir, name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
 	return os.WriteFile(path, data, 0o644)
+}
+
+// freezeLines checks a file of JSON lines and keeps it unchanged.
+func freezeLines(t *graph.Target, run *action.Run, attr string) error {
+	file, ok := t.File(attr)
+	if !ok {
+		return nil
+	}
+	data, err := os.ReadFile(run.Input(attr))
+	if err != nil {
+		return err
+	}
+	for i, line := range bytes.Split(bytes.TrimSuffix(data, []byte("\n")), []byte("\n")) {
+		var object map[string]json.RawMessage
+		if err := jsonfile.Decode(line, &object); err != nil {
+			return fmt.Errorf("%s:%d: %w", file, i+1, err)
+		}
+	}
+	return write(run, attr+".jsonl", data)
 }

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"os"
 	"path/filepath"
 	"strings"
@@ -114,10 +115,16 @@ func joinOne(dir, id string) (Sample, *ledger.Ledger, error) {
 	if err := jsonfile.Read(filepath.Join(dir, aiperfrun.SampleFile), &s.Facts); err != nil {
 		return s, nil, err
 	}
+	probes, err := aiperfrun.ReadProbes(dir)
+	if err != nil {
+		return s, nil, err
+	}
 	input := ledger.Input{
-		Plan:          ledger.Plan{Warmup: int(s.Facts.Workload.Warmup), Measured: int(s.Facts.Workload.Requests)},
+		Probes:        asRequests(probes),
+		Plan:          ledger.Plan{Probe: len(probes), Warmup: int(s.Facts.Workload.Warmup), Measured: int(s.Facts.Workload.Requests)},
 		Exit:          ledger.Exit{Code: s.Facts.ClientExit},
 		ContextWindow: int64(s.Facts.Server.Context),
+		PromptCache:   s.Facts.Server.PromptCache,
 	}
 	records, err := os.Open(filepath.Join(dir, aiperfrun.Records))
 	if err != nil {
@@ -163,6 +170,29 @@ func joinOne(dir, id string) (Sample, *ledger.Ledger, error) {
 	}
 	s.Ledger, s.Dataset = closed.Summary, dataset(closed.Entries)
 	return s, closed, nil
+}
+
+// asRequests puts probes into the form of the load generator's records.
+func asRequests(probes []aiperfrun.Probe) iter.Seq2[*aiperf.Request, error] {
+	return func(yield func(*aiperf.Request, error) bool) {
+		for i, p := range probes {
+			status, zero, end := int64(p.Status), int64(0), p.LatencyNS
+			r := &aiperf.Request{
+				File: aiperfrun.Probes, Line: int64(i + 1), ID: p.ID, StartWallNS: p.SentWallNS, StartPerfNS: &zero, Status: &status,
+				Response: aiperf.Response{
+					Bodies: 1, Choice: true, Text: p.Text, SHA256: p.TextSHA256, FinishReason: p.FinishReason,
+					FirstPerfNS: &end, LastPerfNS: &end,
+					Usage: aiperf.Usage{Prompt: p.PromptTokens, Completion: p.CompletionTokens},
+				},
+			}
+			if p.Text != "" {
+				r.Response.Chunks = []aiperf.Chunk{{PerfNS: end, TextSize: len(p.Text)}}
+			}
+			if !yield(r, nil) {
+				return
+			}
+		}
+	}
 }
 
 func dataset(entries []ledger.Entry) digest.Digest {

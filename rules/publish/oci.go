@@ -17,6 +17,8 @@ import (
 // reportType is the config media type, which tells what kind of artifact it is.
 const reportType types.MediaType = "application/vnd.assay.report.v1+json"
 
+const htmlType types.MediaType = "text/html"
+
 // title is the annotation that gives a layer its file name (OCI image spec).
 const title = "org.opencontainers.image.title"
 

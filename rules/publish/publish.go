@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -22,24 +23,37 @@ import (
 	"assay/cache/durable"
 	"assay/engine/action"
 	"assay/rules/internal/jsonfile"
+	"assay/rules/internal/ledger"
 	"assay/rules/internal/metrics"
 	"assay/rules/internal/rule"
 	"assay/rules/join"
+	"assay/rules/validatefamily"
 	"assay/starlark/graph"
 	"assay/starlark/schema"
 )
 
-// sums lists the digests of all other files. It also marks a directory as one
-// that this rule may replace.
+// sums lists the digests of all other files, for sha256sum --check.
 const sums = "SHA256SUMS"
+
+// marker makes a directory one that this rule may replace: what it lists was
+// written by it, with these digests.
+const marker = "assay-publication.json"
+
+// publication is the content of the marker.
+type publication struct {
+	Schema int `json:"schema"`
+	// Files maps names to digests, of all files but the marker.
+	Files map[string]digest.Digest `json:"files"`
+}
 
 // Rule is the rule `publish`.
 var Rule = rule.Rule{
 	Schema: &schema.Rule{
-		Name: "publish", Version: 1,
+		Name: "publish", Version: 2,
 		Doc: "Publishes joins: report, tables, every request, and an OCI image layout.",
 		Attrs: []schema.Attr{
 			{Name: "joins", Kind: schema.LabelList, Required: true, Rules: []string{"join"}, Doc: "What is published, a row each."},
+			{Name: "validations", Kind: schema.LabelList, Rules: []string{"validate_family"}, Doc: "The validations that rows may rest on; a verdict counts only for the bundle that was served."},
 			{Name: "title", Kind: schema.String, Required: true, Doc: "The title of the report."},
 			{Name: "dir", Kind: schema.String, Required: true, Pattern: `[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*`,
 				PatternDoc: "a path below the workspace", Doc: "The directory to write, below the workspace. It belongs to this target."},
@@ -47,12 +61,17 @@ var Rule = rule.Rule{
 	},
 	Class:   action.Effect,
 	Analyze: analyze,
+	Owns:    func(t *graph.Target) string { return t.String("dir") },
 }
 
 func analyze(c *rule.Context, t *graph.Target, a *action.Action) []schema.Problem {
 	joins := t.Labels("joins")
 	for i, label := range joins {
 		a.Deps = append(a.Deps, action.Dep{Role: role(i), ID: label.String()})
+	}
+	validations := t.Labels("validations")
+	for i, label := range validations {
+		a.Deps = append(a.Deps, action.Dep{Role: validationRole(i), ID: label.String(), Path: validatefamily.VerdictFile})
 	}
 	dir := c.Path(t.String("dir"))
 	a.Check = func(ctx context.Context, tree cas.Ref, store *cas.Store) error {
@@ -62,7 +81,7 @@ func analyze(c *rule.Context, t *graph.Target, a *action.Action) []schema.Proble
 		return nil
 	}
 	a.Run = func(ctx context.Context, run *action.Run) error {
-		files, err := render(t.String("title"), len(joins), run)
+		files, err := render(t.String("title"), len(joins), len(validations), run)
 		if err != nil {
 			return err
 		}
@@ -73,6 +92,9 @@ func analyze(c *rule.Context, t *graph.Target, a *action.Action) []schema.Proble
 		if err := writeAll(run.Out, files); err != nil {
 			return err
 		}
+		if err := insideWorkspace(c.Workspace, t.String("dir")); err != nil {
+			return err
+		}
 		return replace(dir, run.Out)
 	}
 	return nil
@@ -80,17 +102,26 @@ func analyze(c *rule.Context, t *graph.Target, a *action.Action) []schema.Proble
 
 func role(i int) string { return fmt.Sprintf("joins/%03d", i) }
 
+func validationRole(i int) string { return fmt.Sprintf("validations/%03d", i) }
+
 // render makes the files that are published, but for the layout and the sums.
-func render(title string, joins int, run *action.Run) ([]file, error) {
+func render(title string, joins, validations int, run *action.Run) ([]file, error) {
+	verdicts := make([]validatefamily.Verdict, validations)
+	for i := range verdicts {
+		if err := jsonfile.Read(run.Input(validationRole(i)), &verdicts[i]); err != nil {
+			return nil, err
+		}
+	}
 	results := Results{Schema: ResultsSchema, Title: title, Definitions: metrics.Definitions}
 	var ledgers []file
+	entries := make([][][]ledger.Entry, joins) // of each row's samples
 	for i := range joins {
 		in := run.Input(role(i))
 		var j join.Joined
 		if err := jsonfile.Read(filepath.Join(in, join.File), &j); err != nil {
 			return nil, err
 		}
-		row, err := newRow(j)
+		row, err := newRow(j, verdicts)
 		if err != nil {
 			return nil, err
 		}
@@ -100,11 +131,19 @@ func render(title string, joins int, run *action.Run) ([]file, error) {
 			if err != nil {
 				return nil, err
 			}
-			ledgers = append(ledgers, file{fmt.Sprintf("ledger/row%d-%s.jsonl", i+1, s.ID), "application/jsonl", data})
+			f := file{fmt.Sprintf("ledger/row%d-%s.jsonl", i+1, s.ID), "application/jsonl", data}
+			sample, err := readLedger(f)
+			if err != nil {
+				return nil, err
+			}
+			ledgers, entries[i] = append(ledgers, f), append(entries[i], sample)
 		}
 	}
-	var report, encoded bytes.Buffer
+	var report, page, encoded bytes.Buffer
 	writeReport(&report, results)
+	if err := writeHTML(&page, results, entries); err != nil {
+		return nil, err
+	}
 	enc := json.NewEncoder(&encoded)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
@@ -116,10 +155,22 @@ func render(title string, joins int, run *action.Run) ([]file, error) {
 		return nil, err
 	}
 	return append([]file{
+		{"report.html", htmlType, page.Bytes()},
 		{"report.md", "text/markdown", report.Bytes()},
 		{"results.csv", "text/csv", table},
 		{"results.json", types.MediaType("application/vnd.assay.results.v1+json"), encoded.Bytes()},
 	}, ledgers...), nil
+}
+
+func readLedger(f file) ([]ledger.Entry, error) {
+	var entries []ledger.Entry
+	for e, err := range ledger.Read(bytes.NewReader(f.data), f.name) {
+		if err != nil {
+			return nil, err
+		}
+		entries = append(entries, *e)
+	}
+	return entries, nil
 }
 
 // writeAll writes the files, the layout and the sums into an empty directory.
@@ -165,34 +216,30 @@ func walk(dir string, visit func(name, path string) error) error {
 }
 
 // replace makes dir hold the files of from: what an earlier publication left is
-// replaced, anything else in the way is an error. At every moment the sums name
-// all files there are, so that the next try can tell them from somebody else's;
-// a publication that was interrupted is seen by its digests.
+// replaced, anything else in the way is an error. At every moment the marker
+// names all files there are, so that the next try can tell them from somebody
+// else's; a publication that was interrupted is seen by its digests.
 func replace(dir, from string) error {
 	old, err := published(dir)
 	if err != nil {
 		return err
 	}
-	fresh, err := os.ReadFile(filepath.Join(from, sums))
+	fresh := publication{Schema: 1, Files: map[string]digest.Digest{}}
+	err = walk(from, func(name, path string) error {
+		data, err := os.ReadFile(path)
+		fresh.Files[name] = digest.FromBytes(data)
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	wanted, err := parseSums(fresh)
-	if err != nil {
+	delete(fresh.Files, marker)
+	both := publication{Schema: 1, Files: maps.Clone(old)}
+	maps.Copy(both.Files, fresh.Files)
+	if err := writeMarker(dir, both); err != nil {
 		return err
 	}
-	var both bytes.Buffer
-	both.Write(fresh)
-	for name, sum := range old {
-		if _, ok := wanted[name]; !ok {
-			fmt.Fprintf(&both, "%s  %s\n", sum, name)
-		}
-	}
-	marker := filepath.Join(dir, sums)
-	if err := durable.WriteFile(marker, both.Bytes(), 0o644); err != nil {
-		return err
-	}
-	for name := range wanted {
+	for name := range fresh.Files {
 		data, err := os.ReadFile(filepath.Join(from, filepath.FromSlash(name)))
 		if err != nil {
 			return err
@@ -201,48 +248,73 @@ func replace(dir, from string) error {
 			return err
 		}
 	}
-	for name := range old {
-		if _, ok := wanted[name]; ok {
+	for name, sum := range old {
+		if _, ok := fresh.Files[name]; ok {
 			continue
 		}
-		if err := os.Remove(filepath.Join(dir, filepath.FromSlash(name))); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		data, err := os.ReadFile(path)
+		// What is no longer as it was written is somebody's by now.
+		if err == nil && digest.FromBytes(data) == sum {
+			err = os.Remove(path)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
-	return durable.WriteFile(marker, fresh, 0o644)
+	return writeMarker(dir, fresh)
 }
 
-// published lists the files that an earlier publication left in dir, with their
-// sums.
-func published(dir string) (map[string]string, error) {
+func writeMarker(dir string, p publication) error {
+	data, err := json.MarshalIndent(p, "", "  ")
+	if err != nil {
+		return err
+	}
+	return durable.WriteFile(filepath.Join(dir, marker), append(data, '\n'), 0o644)
+}
+
+// published lists what an earlier publication left in dir.
+func published(dir string) (map[string]digest.Digest, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0 {
-		return nil, nil
+		return map[string]digest.Digest{}, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s cannot be published to: %w", filepath.Base(dir), err)
 	}
-	data, err := os.ReadFile(filepath.Join(dir, sums))
+	var p publication
+	err = jsonfile.Read(filepath.Join(dir, marker), &p)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s holds files but no %s, so publish did not write it; move it away or choose another dir", filepath.Base(dir), sums)
+		return nil, fmt.Errorf("%s holds files but no %s, so publish did not write it; move it away or choose another dir", filepath.Base(dir), marker)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return parseSums(data)
+	for name := range p.Files {
+		if name != path.Clean(name) || !filepath.IsLocal(filepath.FromSlash(name)) {
+			return nil, fmt.Errorf("%s: %q is not a name that publish wrote", marker, name)
+		}
+	}
+	return p.Files, nil
 }
 
-// parseSums reads lines of "digest  name", as sha256sum writes them.
-func parseSums(data []byte) (map[string]string, error) {
-	list := map[string]string{}
-	for line := range strings.Lines(string(data)) {
-		sum, name, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "  ")
-		if !ok || name != path.Clean(name) || !filepath.IsLocal(filepath.FromSlash(name)) {
-			return nil, fmt.Errorf("%s: the line %q is not one that publish wrote", sums, line)
+// insideWorkspace refuses a directory that links lead out of the workspace.
+func insideWorkspace(workspace, dir string) error {
+	at := workspace
+	for name := range strings.SplitSeq(dir, "/") {
+		at = filepath.Join(at, name)
+		info, err := os.Lstat(at)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
 		}
-		list[name] = sum
+		if err != nil {
+			return err
+		}
+		if info.Mode()&fs.ModeSymlink != 0 {
+			return fmt.Errorf("%s is a link; publish writes below the workspace only", name)
+		}
 	}
-	return list, nil
+	return nil
 }
 
 // inPlace checks that dir holds the tree's files, byte for byte.

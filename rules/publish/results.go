@@ -15,8 +15,10 @@ import (
 	"assay/rules/internal/ledger"
 	"assay/rules/internal/metrics"
 	"assay/rules/internal/server"
+	"assay/rules/internal/testbed"
 	"assay/rules/join"
 	"assay/rules/pythonenv"
+	"assay/rules/validatefamily"
 )
 
 // ResultsSchema is the version of results.json. It is raised when the meaning of
@@ -61,12 +63,6 @@ type Profile struct {
 	ClaimedRevision string `json:"claimed_revision,omitempty"`
 }
 
-// Status is computed from evidence, never declared.
-type Status struct {
-	State  string `json:"state"` // "implemented"
-	Detail string `json:"detail"`
-}
-
 // Sample is the provenance and the account of one sample.
 type Sample struct {
 	ID       string                                `json:"id"`
@@ -76,7 +72,7 @@ type Sample struct {
 	Packages []pythonenv.Wheel                     `json:"packages"`
 	Python   string                                `json:"python"`
 	Host     Hardware                              `json:"host"`
-	CPUs     aiperfrun.CPUs                        `json:"cpus"`
+	CPUs     testbed.CPUs                          `json:"cpus"`
 	Network  string                                `json:"network"`
 	Quiet    host.Quiet                            `json:"quiet"`
 	Commands map[string][]string                   `json:"commands"`
@@ -87,8 +83,10 @@ type Sample struct {
 	Server   map[string]int                        `json:"server_outcomes"`
 	Join     ledger.Quality                        `json:"join_quality"`
 	AIPerf   *join.Counts                          `json:"aiperf,omitempty"`
-	Findings []ledger.Finding                      `json:"findings"`
-	Measured struct{ Version, Sources string }     `json:"measured_path"`
+	// Validation is the verdict that the sample was made under, if one was required.
+	Validation *aiperfrun.Validation             `json:"validation,omitempty"`
+	Findings   []ledger.Finding                  `json:"findings"`
+	Measured   struct{ Version, Sources string } `json:"measured_path"`
 }
 
 // Hardware is the machine, without what names it.
@@ -102,14 +100,13 @@ type Hardware struct {
 }
 
 // newRow makes a row of a join.
-func newRow(j join.Joined) (Row, error) {
+func newRow(j join.Joined, verdicts []validatefamily.Verdict) (Row, error) {
 	if len(j.Samples) == 0 {
 		return Row{}, fmt.Errorf("a join without samples has nothing to publish")
 	}
 	f := j.Samples[0].Facts // the key makes all samples alike in what a row says
 	row := Row{
-		Status: Status{State: "implemented", Detail: "not validated"},
-		Model:  f.Bundle.Model, Family: f.Bundle.Family,
+		Model: f.Bundle.Model, Family: f.Bundle.Family,
 		Profile: Profile{
 			Precision: f.Bundle.Precision, Context: f.Bundle.Context, TensorParallel: f.Bundle.TensorParallel,
 			Licence: f.Bundle.Licence, Bundle: f.Bundle.Digest, ServedFile: f.ServedFile,
@@ -123,6 +120,7 @@ func newRow(j join.Joined) (Row, error) {
 	for _, s := range j.Samples {
 		row.Samples = append(row.Samples, newSample(s))
 	}
+	row.Status = status(row, verdicts)
 	row.Gaps = gaps(row)
 	return row, nil
 }
@@ -139,7 +137,7 @@ func newSample(s join.Sample) Sample {
 		Host: Hardware{f.Host.OS, f.Host.Architecture, f.Host.Kernel, f.Host.CPUModel, f.Host.CPUs, f.Host.MemoryBytes},
 		CPUs: f.CPUs, Network: f.Network, Quiet: f.Quiet, Commands: f.Commands, Exit: f.ClientExit, Dataset: s.Dataset,
 		Counts: s.Ledger.Counts, Reasons: s.Ledger.Reasons, Server: outcomes, Join: s.Ledger.Quality,
-		AIPerf: s.AIPerf, Findings: s.Ledger.Findings,
+		AIPerf: s.AIPerf, Validation: f.Validation, Findings: s.Ledger.Findings,
 	}
 	sample.Measured.Version, sample.Measured.Sources = f.MeasuredPath.Version, f.MeasuredPath.Sources
 	return sample
@@ -147,7 +145,10 @@ func newSample(s join.Sample) Sample {
 
 // gaps lists what the row does not show, so that nobody has to guess.
 func gaps(r Row) []string {
-	list := []string{"no validation: the family's criteria were not applied to this bundle, so nothing is said about its answers being right"}
+	var list []string
+	if r.Status.State == implemented {
+		list = append(list, "no passing validation: nothing is said about the answers being right by the family's criteria")
+	}
 	if r.Profile.ClaimedRevision != "" {
 		list = append(list, "the upstream revision of the checkpoint is claimed, not proved")
 	}
@@ -184,7 +185,7 @@ var columns = append([]column{
 	{"concurrency", func(r Row) string { return strconv.FormatInt(r.Workload.Concurrency, 10) }},
 	{"input_tokens", func(r Row) string { return strconv.FormatInt(r.Workload.InputTokens, 10) }},
 	{"output_tokens", func(r Row) string { return strconv.FormatInt(r.Workload.OutputTokens, 10) }},
-	{"status", func(r Row) string { return r.Status.State + ", " + r.Status.Detail }},
+	{"status", func(r Row) string { return r.Status.String() }},
 	{"samples", func(r Row) string { return strconv.Itoa(r.Figures.Samples) }},
 	{"measured", func(r Row) string { return strconv.Itoa(r.Figures.Measured) }},
 }, append(classColumns(), append(figureColumns(), []column{

@@ -155,6 +155,7 @@ func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/v1/chat/completions", s.infer(openai.Chat))
 	mux.HandleFunc("/v1/completions", s.infer(openai.Completions))
+	mux.HandleFunc("/tokenize", s.tokenize)
 	mux.HandleFunc("/v1/models", get(s.models))
 	mux.HandleFunc("/health/live", get(s.live))
 	mux.HandleFunc("/health/ready", get(s.ready))

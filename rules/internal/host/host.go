@@ -5,8 +5,11 @@ package host
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
+	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,35 +23,85 @@ type Facts struct {
 	OS           string `json:"os"`
 	Architecture string `json:"architecture"`
 	Kernel       string `json:"kernel,omitempty"`
-	CPUModel     string `json:"cpu_model,omitempty"`
+	// CPUModel is the first CPU's name; on Arm, which names none, its
+	// implementer, part and variant.
+	CPUModel string `json:"cpu_model,omitempty"`
 	// CPUs is the number this process may use.
 	CPUs int `json:"cpus"`
 	// MemoryBytes is the physical memory.
-	MemoryBytes int64  `json:"memory_bytes,omitempty"`
-	BootID      string `json:"boot_id,omitempty"`
+	MemoryBytes int64 `json:"memory_bytes,omitempty"`
+	// GPUs are the models of the NVIDIA GPUs, sorted, one for each; GPUDriver is
+	// the version of their kernel module.
+	GPUs      []string `json:"gpus,omitempty"`
+	GPUDriver string   `json:"gpu_driver,omitempty"`
+	BootID    string   `json:"boot_id,omitempty"`
 }
 
 // Observe reads the facts.
 func Observe(allowedCPUs int) Facts {
-	f := Facts{OS: runtime.GOOS, Architecture: runtime.GOARCH, CPUs: allowedCPUs, BootID: BootID()}
+	f := observe(os.DirFS("/proc"))
+	f.CPUs = allowedCPUs
 	var uts unix.Utsname
 	if unix.Uname(&uts) == nil {
 		f.Kernel = unix.ByteSliceToString(uts.Release[:])
 	}
-	f.CPUModel = field("/proc/cpuinfo", "model name")
-	if kb, err := strconv.ParseInt(strings.TrimSuffix(field("/proc/meminfo", "MemTotal"), " kB"), 10, 64); err == nil {
-		f.MemoryBytes = kb << 10
-	}
 	return f
 }
 
+// observe reads the facts that proc tells, the kernel's file system.
+func observe(proc fs.FS) Facts {
+	f := Facts{OS: runtime.GOOS, Architecture: runtime.GOARCH, BootID: bootID(proc)}
+	f.CPUModel = cpuModel(fields(proc, "cpuinfo"))
+	if kb, err := strconv.ParseInt(strings.TrimSuffix(fields(proc, "meminfo")["MemTotal"], " kB"), 10, 64); err == nil {
+		f.MemoryBytes = kb << 10
+	}
+	f.GPUs, f.GPUDriver = gpus(proc)
+	return f
+}
+
+func cpuModel(info map[string]string) string {
+	if model := info["model name"]; model != "" {
+		return model
+	}
+	var parts []string
+	for _, name := range []string{"implementer", "part", "variant"} {
+		if value := info["CPU "+name]; value != "" {
+			parts = append(parts, name+" "+value)
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// driverVersion is the version in a line such as "NVRM version: NVIDIA UNIX Open
+// Kernel Module for x86_64  580.159.04  Release Build".
+var driverVersion = regexp.MustCompile(`\s(\d+(?:\.\d+)+)(?:\s|$)`)
+
+func gpus(proc fs.FS) (models []string, driver string) {
+	files, _ := fs.Glob(proc, "driver/nvidia/gpus/*/information") // the pattern is well formed
+	for _, file := range files {
+		if model := fields(proc, file)["Model"]; model != "" {
+			models = append(models, model)
+		}
+	}
+	slices.Sort(models)
+	if m := driverVersion.FindStringSubmatch(fields(proc, "driver/nvidia/version")["NVRM version"]); m != nil {
+		driver = m[1]
+	}
+	return models, driver
+}
+
 // Environment is the part of the facts that decides whether two samples may be
-// pooled. Memory is a class, in GiB rounded up to a power of two: a few reserved
-// pages do not make another machine.
-func (f Facts) Environment(serverCPUs, clientCPUs int) map[string]string {
+// pooled; what the machine does not tell is absent. sharedCPUs is what Split said
+// of the two sets. Memory is a class, in GiB rounded up to a power of two: a few
+// reserved pages do not make another machine.
+func (f Facts) Environment(serverCPUs, clientCPUs int, sharedCPUs bool) map[string]string {
 	env := map[string]string{
-		"os": f.OS, "architecture": f.Architecture, "cpu_model": f.CPUModel,
+		"os": f.OS, "architecture": f.Architecture,
 		"server_cpus": strconv.Itoa(serverCPUs), "client_cpus": strconv.Itoa(clientCPUs),
+		"shared_cpus": strconv.FormatBool(sharedCPUs),
+	}
+	if f.CPUModel != "" {
+		env["cpu_model"] = f.CPUModel
 	}
 	if f.MemoryBytes > 0 {
 		class := int64(1)
@@ -57,12 +110,21 @@ func (f Facts) Environment(serverCPUs, clientCPUs int) map[string]string {
 		}
 		env["memory_class"] = fmt.Sprintf("%d GiB", class)
 	}
+	if len(f.GPUs) > 0 {
+		env["gpu_model"] = strings.Join(slices.Compact(slices.Clone(f.GPUs)), ", ")
+		env["gpu_count"] = strconv.Itoa(len(f.GPUs))
+	}
+	if f.GPUDriver != "" {
+		env["gpu_driver"] = f.GPUDriver
+	}
 	return env
 }
 
 // BootID names the current boot of the kernel; empty where there is none.
-func BootID() string {
-	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+func BootID() string { return bootID(os.DirFS("/proc")) }
+
+func bootID(proc fs.FS) string {
+	data, err := fs.ReadFile(proc, "sys/kernel/random/boot_id")
 	if err != nil {
 		return ""
 	}
@@ -165,16 +227,19 @@ func parsePressure(text string) (time.Duration, bool) {
 	return time.Duration(us) * time.Microsecond, err == nil
 }
 
-// field returns the value after "name :" in a file of such lines.
-func field(path, name string) string {
-	data, err := os.ReadFile(path)
+// fields reads a file of lines "name : value"; the first value of a name counts.
+// A file that cannot be read has none.
+func fields(fsys fs.FS, path string) map[string]string {
+	data, err := fs.ReadFile(fsys, path)
 	if err != nil {
-		return ""
+		return nil
 	}
-	for line := range strings.SplitSeq(string(data), "\n") {
-		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == name {
-			return strings.TrimSpace(value)
+	values := map[string]string{}
+	for line := range strings.Lines(string(data)) {
+		name, value, ok := strings.Cut(line, ":")
+		if name = strings.TrimSpace(name); ok && values[name] == "" {
+			values[name] = strings.TrimSpace(value)
 		}
 	}
-	return ""
+	return values
 }

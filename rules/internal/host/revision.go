@@ -2,8 +2,10 @@ package host
 
 import (
 	"context"
+	"errors"
 	"os/exec"
 	"strings"
+	"time"
 )
 
 // Revision is the state of the source tree a measurement was made from.
@@ -17,14 +19,26 @@ type Revision struct {
 
 // ReadRevision asks git about the directory.
 func ReadRevision(ctx context.Context, dir string) Revision {
-	head, err := exec.CommandContext(ctx, "git", "-C", dir, "rev-parse", "HEAD").Output()
+	head, err := git(ctx, dir, "rev-parse", "HEAD")
 	if err != nil {
 		return Revision{}
 	}
-	r := Revision{Commit: strings.TrimSpace(string(head))}
-	if status, err := exec.CommandContext(ctx, "git", "-C", dir, "status", "--porcelain").Output(); err == nil {
-		dirty := len(status) > 0
+	r := Revision{Commit: strings.TrimSpace(head)}
+	if status, err := git(ctx, dir, "status", "--porcelain"); err == nil {
+		dirty := status != ""
 		r.Dirty = &dirty
 	}
 	return r
+}
+
+// git only looks: it takes no lock that the user's own git might want at the same
+// time, and leaves no file watcher behind.
+func git(ctx context.Context, dir string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "git", append([]string{"--no-optional-locks", "-c", "core.fsmonitor=false", "-C", dir}, args...)...)
+	cmd.WaitDelay = time.Second // for a pipe that a grandchild still holds
+	out, err := cmd.Output()
+	if errors.Is(err, exec.ErrWaitDelay) {
+		err = nil // git itself ended well
+	}
+	return string(out), err
 }

@@ -63,6 +63,7 @@ type Input struct {
 	Summary       *aiperf.Summary // nil if AIPerf wrote none
 	Exit          Exit
 	ContextWindow int64         // of the server, in tokens; 0 if not known
+	PromptCache   bool          // the server may use one, as declared
 	Tolerance     time.Duration // 0 for DefaultTolerance
 }
 

@@ -450,7 +450,13 @@ func TestRepeatedPromptAndCache(t *testing.T) {
 	if f := finding(t, l, ledger.RepeatedPrompt); f.Evidence[0] != (ledger.Evidence{RequestID: "m", Detail: "measured request with the prompt of w (warmup)"}) {
 		t.Errorf("%+v", f)
 	}
-	finding(t, l, ledger.CachedTokens)
+	if f := finding(t, l, ledger.CachedTokens); f.Severity != ledger.Blocking {
+		t.Errorf("tokens from a cache that was declared off: %s", f.Severity)
+	}
+	l = build(t, ledger.Input{Plan: ledger.Plan{Warmup: 1, Measured: 1}, Client: seq(w, m), PromptCache: true})
+	if f := finding(t, l, ledger.CachedTokens); f.Severity != ledger.Info {
+		t.Errorf("tokens from a declared cache: %s", f.Severity)
+	}
 }
 
 func TestThroughputOverTheWindow(t *testing.T) {

@@ -182,7 +182,11 @@ func (b *builder) report(d *draft) {
 		add(IdentityMismatch, Blocking, id, "text %s, tokens %s, finish reason %s", i.Text, i.Tokens, i.Finish)
 	}
 	if n := value(d.Tokens.Cached); n > 0 {
-		add(CachedTokens, Warning, id, "%d of %d prompt tokens", n, value(d.Tokens.Prompt))
+		severity := Blocking
+		if b.in.PromptCache {
+			severity = Info // it was declared
+		}
+		add(CachedTokens, severity, id, "%d of %d prompt tokens", n, value(d.Tokens.Prompt))
 	}
 	switch {
 	case d.Class == Empty:

@@ -20,6 +20,7 @@ import secrets
 import sys
 import threading
 import time
+import urllib.request
 from typing import Any, NoReturn
 
 PROTOCOL = 2
@@ -111,6 +112,14 @@ class Call:
         }
 
 
+class Tokenization:
+    """A request for the token ids of a text."""
+
+    def __init__(self, request: Json) -> None:
+        self.id: str = request["id"]
+        self.text: str = request["text"]
+
+
 class Engine:
     """llama.cpp with a model loaded, for one request at a time."""
 
@@ -133,12 +142,23 @@ class Engine:
         # The engine opens a port of its own, past the gateway: nobody is to use it.
         params.hostnames = ["127.0.0.1"]
         params.port = 0
-        params.api_keys = [secrets.token_urlsafe(32)]
+        self._key = secrets.token_urlsafe(32)
+        params.api_keys = [self._key]
         self._cache_prompt: bool = config["prompt_cache"]
         self._text_only = not config.get("mmproj")
         self._server = xllamacpp.Server(params)
         # The first request pays for what the engine sets up late.
         self._server.handle_completions({"prompt": "a", "max_tokens": 1, "cache_prompt": False})
+
+    def tokenize(self, text: str) -> list[int]:
+        """The engine's token ids. The engine offers them on its own port only."""
+        request = urllib.request.Request(
+            self._server.listening_address + "/tokenize",
+            data=json.dumps({"content": text, "add_special": False, "parse_special": True}).encode(),
+            headers={"Content-Type": "application/json", "Authorization": "Bearer " + self._key},
+        )
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=60) as answer:
+            return json.load(answer)["tokens"]
 
     def run(self, call: Call, frames: Frames) -> None:
         if self._text_only and has_media(call.body):
@@ -178,6 +198,14 @@ def has_media(body: Json) -> bool:
     return any(isinstance(part, dict) and part.get("type") != "text" for part in parts)
 
 
+def tokenize(engine: Engine, request: Tokenization, frames: Frames) -> None:
+    try:
+        frames.send("tokens", id=request.id, tokens=engine.tokenize(request.text))
+    except Exception as fault:
+        message = f"{type(fault).__name__}: {fault}"
+        frames.send("error", id=request.id, status=500, code="engine_error", type="server_error", message=message)
+
+
 def serve(engine: Engine, call: Call, frames: Frames) -> None:
     """Runs a request and sends its last frame."""
 
@@ -208,7 +236,7 @@ def serve(engine: Engine, call: Call, frames: Frames) -> None:
     frames.send("done", id=call.id, finish_reason=call.finish, usage=usage, task=call.task(), **text)
 
 
-def read_requests(calls: "queue.SimpleQueue[Call]") -> NoReturn:
+def read_requests(calls: "queue.SimpleQueue[Call | Tokenization]") -> NoReturn:
     """Reads the gateway's frames, also while a request is served. When they end
     the gateway is gone, and so is the worker."""
     current: Call | None = None
@@ -221,6 +249,8 @@ def read_requests(calls: "queue.SimpleQueue[Call]") -> NoReturn:
                 case "generate":
                     current = Call(request)
                     calls.put(current)
+                case "tokenize":
+                    calls.put(Tokenization(request))
                 case "cancel":
                     if current is not None and current.id == request["id"]:
                         current.cancelled.set()
@@ -260,9 +290,9 @@ def main() -> NoReturn:
             protocol=PROTOCOL,
             worker="assay-llama",
             engine={"name": "xllamacpp", "version": importlib.metadata.version("xllamacpp")},
-            capabilities={"endpoints": ["chat", "completions"], "cancel": True, "max_context": config["context"]},
+            capabilities={"endpoints": ["chat", "completions"], "cancel": True, "max_context": config["context"], "tokenize": True},
         )
-        calls: "queue.SimpleQueue[Call]" = queue.SimpleQueue()
+        calls: "queue.SimpleQueue[Call | Tokenization]" = queue.SimpleQueue()
         threading.Thread(target=read_requests, args=(calls,), daemon=True).start()
         engine = Engine(config)
     except Exception as fault:
@@ -270,7 +300,11 @@ def main() -> NoReturn:
         leave(1)
     frames.send("ready", load_ms=(time.perf_counter_ns() - began) / 1e6)
     while True:
-        serve(engine, calls.get(), frames)
+        match calls.get():
+            case Tokenization() as request:
+                tokenize(engine, request, frames)
+            case call:
+                serve(engine, call, frames)
 
 
 main()

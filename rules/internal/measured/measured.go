@@ -15,11 +15,19 @@ import (
 var history string
 
 // Version and Sources identify the measured path of this program: a number, and
-// the digest of the sources it stands for.
-var Version, Sources = last(history)
+// the digest of the sources it stands for. Key is the component of keys: the
+// version with the digest that it was introduced with, since two branches may
+// give the same number to different sources. A change that cannot change results
+// adds a line with the same version.
+var Version, Sources, Key = parse(history)
 
-func last(history string) (version, sources string) {
-	lines := strings.Split(strings.TrimSpace(history), "\n")
-	version, sources, _ = strings.Cut(lines[len(lines)-1], " ")
-	return version, sources
+func parse(history string) (version, sources, key string) {
+	first := map[string]string{}
+	for line := range strings.Lines(history) {
+		version, sources, _ = strings.Cut(strings.TrimSpace(line), " ")
+		if _, ok := first[version]; !ok {
+			first[version] = sources
+		}
+	}
+	return version, sources, version + " " + first[version]
 }

@@ -26,6 +26,7 @@ var folders = []string{
 	"rules/internal/record",
 	"rules/internal/scripted",
 	"rules/internal/server",
+	"rules/internal/testbed",
 	"rules/internal/worker",
 }
 

@@ -64,24 +64,35 @@ func FindPython(ctx context.Context, configured string) (Interpreter, error) {
 	}
 	var tried []error
 	for _, name := range names {
-		out, err := exec.CommandContext(ctx, name, "-I", "-c", probe).Output()
-		if err != nil {
-			tried = append(tried, fmt.Errorf("%s: %w", name, err))
-			continue
+		i, err := ask(ctx, name)
+		switch {
+		case ctx.Err() != nil:
+			return Interpreter{}, context.Cause(ctx)
+		case err == nil:
+			return i, nil
 		}
-		var i Interpreter
-		if err := json.Unmarshal(out, &i); err != nil {
-			tried = append(tried, fmt.Errorf("%s: unexpected answer: %w", name, err))
-			continue
-		}
-		var minor int
-		if n, _ := fmt.Sscanf(i.Version, "3.%d.", &minor); n != 1 || minor < 11 || minor > 13 {
-			tried = append(tried, fmt.Errorf("%s is Python %s", name, i.Version))
-			continue
-		}
-		return i, nil
+		tried = append(tried, err)
 	}
-	return Interpreter{}, fmt.Errorf("no Python 3.11, 3.12 or 3.13 found; install one, or name it in ASSAY_PYTHON:\n%w", errors.Join(tried...))
+	return Interpreter{}, fmt.Errorf("no CPython 3.11, 3.12 or 3.13 found; install one, or name it in ASSAY_PYTHON; tried:\n%w", errors.Join(tried...))
+}
+
+// ask returns what an interpreter says of itself, or why it cannot be used.
+func ask(ctx context.Context, name string) (Interpreter, error) {
+	cmd := exec.CommandContext(ctx, name, "-I", "-c", probe)
+	cmd.WaitDelay = time.Second // for a pipe that a grandchild still holds
+	out, err := cmd.Output()
+	if err != nil && !errors.Is(err, exec.ErrWaitDelay) {
+		return Interpreter{}, fmt.Errorf("%s: %w", name, err)
+	}
+	var i Interpreter
+	if err := json.Unmarshal(out, &i); err != nil {
+		return Interpreter{}, fmt.Errorf("%s: unexpected answer: %w", name, err)
+	}
+	var minor int
+	if n, _ := fmt.Sscanf(i.Version, "3.%d.", &minor); n != 1 || minor < 11 || minor > 13 || i.Implementation != "CPython" {
+		return Interpreter{}, fmt.Errorf("%s is %s %s", name, i.Implementation, i.Version)
+	}
+	return i, nil
 }
 
 // Env is an environment on this machine.
@@ -96,12 +107,22 @@ func (e Env) Python() string { return e.Bin("python") }
 // Bin is the path of a program of the environment.
 func (e Env) Bin(name string) string { return filepath.Join(e.Dir, "bin", name) }
 
-// complete marks an environment that was made to the end.
+// complete marks an environment that was made to the end and is durable.
 const complete = ".complete"
 
 // Realise returns the environment for the canonical requirements, making it if
 // it is not there. It tries without a network first.
 func Realise(ctx context.Context, h rule.Host, requirements []byte, progress func(string)) (Env, error) {
+	return tools{findUV, syncTree}.realise(ctx, h, requirements, progress)
+}
+
+// tools are what environments are made with.
+type tools struct {
+	uv   func(context.Context, rule.Host, Interpreter, func(string)) (path string, err error)
+	sync func(dir string) error
+}
+
+func (t tools) realise(ctx context.Context, h rule.Host, requirements []byte, progress func(string)) (Env, error) {
 	py, err := FindPython(ctx, h.Python)
 	if err != nil {
 		return Env{}, err
@@ -124,11 +145,18 @@ func Realise(ctx context.Context, h rule.Host, requirements []byte, progress fun
 	if err := os.RemoveAll(env.Dir); err != nil {
 		return Env{}, err
 	}
-	uv, err := findUV(ctx, h, py, progress)
+	uv, err := t.uv(ctx, h, py, progress)
 	if err != nil {
 		return Env{}, err
 	}
-	return env, populate(ctx, h, uv, env, requirements, progress)
+	if err := populate(ctx, h, uv, env, requirements, progress); err != nil {
+		return Env{}, err
+	}
+	// The marker must not outlive, in a crash, what it vouches for.
+	if err := t.sync(env.Dir); err != nil {
+		return Env{}, fmt.Errorf("make the environment durable: %w", err)
+	}
+	return env, durable.WriteFile(filepath.Join(env.Dir, complete), nil, 0o644)
 }
 
 func populate(ctx context.Context, h rule.Host, uv string, env Env, requirements []byte, progress func(string)) error {
@@ -150,7 +178,7 @@ func populate(ctx context.Context, h rule.Host, uv string, env Env, requirements
 			return fmt.Errorf("install the lock's packages: %w\n%s", err, out)
 		}
 	}
-	return durable.WriteFile(filepath.Join(env.Dir, complete), nil, 0o644)
+	return nil
 }
 
 // findUV returns the uv binary, taken out of its wheel.

@@ -18,6 +18,9 @@ type Rule struct {
 	// Analyze declares the action of a target: inputs, tools, code. It reads at
 	// most small source files, and reports every problem it can find.
 	Analyze func(*Context, *graph.Target, *action.Action) []schema.Problem
+	// Owns names the folder of the workspace that a target writes, if it does. No
+	// two targets may own the same folder, or one within another's.
+	Owns func(*graph.Target) string
 }
 
 // Context is what analysis may use.

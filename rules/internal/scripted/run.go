@@ -77,6 +77,9 @@ func (w *scripted) read(ctx context.Context, cancel context.CancelCauseFunc, std
 			case <-ctx.Done():
 				return
 			}
+		case *worker.Tokenize: // it never said that it could
+			cancel(errors.New("from the gateway: a tokenize frame without the capability"))
+			return
 		case *worker.Cancel:
 			// It may be late, and then it is for no request.
 			if f.ID == current.ID {

@@ -22,6 +22,7 @@ import (
 	"assay/rules/internal/jsonfile"
 	"assay/rules/internal/llama"
 	"assay/rules/internal/openai"
+	"assay/rules/internal/worker"
 )
 
 // Engines behind the gateway.
@@ -82,6 +83,7 @@ type Server struct {
 	place Place
 	proc  *supervise.Process
 	log   *os.File
+	cpu   time.Duration
 }
 
 // Start starts the server and returns when it is ready. The error of a server
@@ -170,16 +172,18 @@ func (s *Server) exit(err error) error {
 
 func (s *Server) awaitReady(ctx context.Context) error {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	url := "http://127.0.0.1:" + strconv.Itoa(s.Port) + "/health/ready"
+	url := s.URL() + "/health/ready"
 	for {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 		if err != nil {
 			return err
 		}
 		if resp, err := client.Do(req); err == nil {
+			var state gateway.Readiness
+			err := json.NewDecoder(resp.Body).Decode(&state)
 			resp.Body.Close()
-			if resp.StatusCode == http.StatusOK {
-				return nil
+			if ready, err := allLanes(state, err); ready || err != nil {
+				return err
 			}
 		}
 		select {
@@ -190,6 +194,24 @@ func (s *Server) awaitReady(ctx context.Context) error {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
+}
+
+// allLanes reports whether every lane is in service: a server that lost one is not
+// the one that was specified.
+func allLanes(state gateway.Readiness, err error) (bool, error) {
+	if err != nil || !state.Ready {
+		return false, nil // not an answer yet; the deadline ends the wait
+	}
+	for _, lane := range state.Lanes {
+		switch lane.State {
+		case worker.Out:
+			return false, fmt.Errorf("lane %d is out of service: %s", lane.Lane, lane.Reason)
+		case worker.Idle:
+		default:
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 // Done is closed when the server has ended, which it does by itself only if
@@ -208,11 +230,18 @@ func (s *Server) grace() time.Duration {
 // Stop ends the server in order; nothing of it is left afterwards. The error
 // tells of a server that had ended by itself or did not end well.
 func (s *Server) Stop() error {
-	return errors.Join(s.proc.Stop(s.grace()), s.proc.Wait(), s.log.Close())
+	if err := s.proc.Stop(s.grace()); err != nil {
+		return errors.Join(err, s.log.Close()) // it cannot be waited for either
+	}
+	s.cpu = s.proc.CPUTime()
+	return errors.Join(s.proc.Wait(), s.log.Close())
 }
 
 // CPUTime is the CPU time of gateway and workers, known after Stop.
-func (s *Server) CPUTime() time.Duration { return s.proc.CPUTime() }
+func (s *Server) CPUTime() time.Duration { return s.cpu }
+
+// URL is the server's address.
+func (s *Server) URL() string { return "http://127.0.0.1:" + strconv.Itoa(s.Port) }
 
 // configure writes the gateway's configuration and what the workers need.
 func configure(spec Spec, place Place) (path string, err error) {

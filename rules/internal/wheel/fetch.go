@@ -43,26 +43,59 @@ func (r Requirement) check() error {
 	return nil
 }
 
-// Fetch returns a wheel that is one of req: from dir if it is there and whole,
-// else downloaded by python's pip, from where the user's own configuration
-// says. It lies in dir as <hex of its SHA-256>/<its name>.whl. Lines of pip's
-// output go to progress.
+// Fetch returns the wheel of req that python's pip installs: from dir if it is
+// there and whole, else downloaded by that pip, from where the user's own
+// configuration says. It lies in dir as <hex of its SHA-256>/<its name>.whl.
+// Lines of pip's output go to progress.
 //
-// If dir already has wheels for several of the hashes, the first in the order
-// of req wins; the platform is pip's business only when it downloads.
+// A wheel in dir counts if it is the only one that req allows, if pip chose it
+// before for the same interpreter and platform, or if it is for all platforms. (A
+// package with wheels of both kinds, in a folder that machines share, is the one
+// case in which pip might have chosen another.)
 func Fetch(ctx context.Context, python, dir string, req Requirement, progress func(string)) (file string, sha digest.Digest, err error) {
 	if err := req.check(); err != nil {
 		return "", "", err
 	}
-	for _, h := range req.Hashes {
-		file, err := stored(ctx, dir, digest.Digest(h), progress)
-		if err != nil {
+	several := len(req.Hashes) > 1
+	chosen, note := digest.Digest(req.Hashes[0]), choice{}
+	if several {
+		if note, err = choiceFor(ctx, python, dir, req); err != nil {
 			return "", "", err
 		}
-		if file != "" {
-			return file, digest.Digest(h), nil
+		if chosen, err = note.get(); err != nil {
+			return "", "", err
 		}
 	}
+	if file, sha, err = lookUp(ctx, dir, req, chosen, progress); err != nil || file != "" {
+		return file, sha, err
+	}
+	if file, sha, err = fetch(ctx, python, dir, req, progress); err != nil || !several {
+		return file, sha, err
+	}
+	return file, sha, note.set(sha)
+}
+
+// lookUp returns the stored wheel that counts, or "": the chosen one, which may
+// be none, before one for all platforms.
+func lookUp(ctx context.Context, dir string, req Requirement, chosen digest.Digest, progress func(string)) (string, digest.Digest, error) {
+	for _, h := range req.Hashes {
+		if sha := digest.Digest(h); sha == chosen {
+			if file, err := stored(ctx, dir, sha, anyFile, progress); err != nil || file != "" {
+				return file, sha, err
+			}
+		}
+	}
+	for _, h := range req.Hashes {
+		sha := digest.Digest(h)
+		if file, err := stored(ctx, dir, sha, universal, progress); err != nil || file != "" {
+			return file, sha, err
+		}
+	}
+	return "", "", nil
+}
+
+// fetch downloads and stores.
+func fetch(ctx context.Context, python, dir string, req Requirement, progress func(string)) (file string, sha digest.Digest, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", "", err
 	}
@@ -87,14 +120,19 @@ func Fetch(ctx context.Context, python, dir string, req Requirement, progress fu
 	return file, sha, err
 }
 
-// stored returns the whole wheel of this digest in dir, or "". A damaged one is
-// removed.
-func stored(ctx context.Context, dir string, want digest.Digest, progress func(string)) (string, error) {
+func anyFile(string) bool { return true }
+
+// stored returns the whole wheel of this digest in dir if its name is accepted,
+// or "". A damaged one is removed.
+func stored(ctx context.Context, dir string, want digest.Digest, accept func(file string) bool, progress func(string)) (string, error) {
 	files, err := wheelsIn(filepath.Join(dir, want.Encoded()))
 	if err != nil {
 		return "", err
 	}
 	for _, file := range files {
+		if !accept(file) {
+			continue
+		}
 		got, err := sum(ctx, file)
 		if err != nil {
 			return "", err

@@ -16,12 +16,14 @@ import (
 
 const wheelName = "tiny-0.1.2-py3-none-any.whl"
 
-// python is a script that stands in for a Python with pip. In body, $dest is
-// the folder that pip would download to and $pins the requirements file.
+// python is a script that stands in for a Python with pip. Asked what it is, it
+// says $MACHINE. In body, $dest is the folder that pip would download to and $pins
+// the requirements file.
 func python(t *testing.T, body string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "python")
 	script := `#!/bin/sh
+if [ "$1" = -I ]; then echo "${MACHINE:-some machine}"; exit; fi
 calls="$0.calls"; echo "$*" >>"$calls"
 while [ $# -gt 0 ]; do
   case "$1" in
@@ -105,7 +107,7 @@ func TestFetchDownloadsOnce(t *testing.T) {
 	if want := "tiny==0.1.2 --hash=" + req.Hashes[0] + " --hash=" + req.Hashes[1] + "\n"; err != nil || string(pins) != want {
 		t.Errorf("pins: %q, %v", pins, err)
 	}
-	if got := left(t, dir); len(got) != 1 {
+	if got := left(t, dir); !slices.Equal(got, []string{digest.FromBytes(wheel).Encoded(), "chosen"}) {
 		t.Errorf("in the folder: %q", got)
 	}
 }
@@ -131,6 +133,97 @@ func TestFetchHealsADamagedWheel(t *testing.T) {
 	}
 	if sha, err := sum(t.Context(), again); err != nil || sha.String() != req.Hashes[0] {
 		t.Errorf("%s, %v", sha, err)
+	}
+}
+
+// Machines share a folder of wheels. Each gets the wheel that its own pip chose,
+// and downloads it once.
+func TestFetchOnSeveralMachines(t *testing.T) {
+	t.Setenv("MACHINE", "")
+	from, dir := t.TempDir(), t.TempDir()
+	content := map[string][]byte{
+		"tiny-0.1.2-py3-none-linux_x86_64.whl":      pack(t, map[string]string{"tiny-0.1.2.dist-info/RECORD": "x86"}),
+		"tiny-0.1.2-py3-none-linux_aarch64.whl":     pack(t, map[string]string{"tiny-0.1.2.dist-info/RECORD": "arm"}),
+		"tiny-0.1.2-cp312-none-macosx_arm64.whl":    pack(t, map[string]string{"tiny-0.1.2.dist-info/RECORD": "mac"}),
+		"tiny-0.1.2-1-cp313-cp313-linux_x86_64.whl": pack(t, map[string]string{"tiny-0.1.2.dist-info/RECORD": "x86, 3.13"}),
+	}
+	req := Requirement{Name: "tiny", Version: "0.1.2"}
+	for name, b := range content {
+		if err := os.WriteFile(filepath.Join(from, name), b, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		req.Hashes = append(req.Hashes, digest.FromBytes(b).String())
+	}
+	py := python(t, `cp "`+from+`"/tiny-0.1.2-$MACHINE.whl "$dest"`)
+	for round := range 2 {
+		for _, machine := range []string{"py3-none-linux_x86_64", "py3-none-linux_aarch64", "cp312-none-macosx_arm64", "1-cp313-cp313-linux_x86_64"} {
+			t.Setenv("MACHINE", machine)
+			name := "tiny-0.1.2-" + machine + ".whl"
+			// The order of the pins means nothing.
+			slices.Reverse(req.Hashes)
+			file, sha, err := Fetch(t.Context(), py, dir, req, quiet)
+			if err != nil || filepath.Base(file) != name || sha != digest.FromBytes(content[name]) {
+				t.Errorf("round %d, %s: got %s, %s, %v", round, machine, file, sha, err)
+			}
+		}
+	}
+	if made := calls(t, py); len(made) != len(content) {
+		t.Errorf("%d downloads:\n%s", len(made), strings.Join(made, "\n"))
+	}
+}
+
+// A wheel for all platforms that one machine downloaded serves the others too,
+// without a network. One that is only called "any" does not.
+func TestFetchTakesAUniversalWheel(t *testing.T) {
+	for name, universal := range map[string]bool{
+		"tiny-0.1.2-py3-none-any.whl":     true,
+		"tiny-0.1.2-py2.py3-none-any.whl": true,
+		"tiny-0.1.2-1-py3-none-any.whl":   true,
+		"tiny-0.1.2-cp312-none-any.whl":   false,
+		"tiny-0.1.2-py2-none-any.whl":     false,
+		"tiny-0.1.2-py3-none-linux.whl":   false,
+		"py3-none-any.whl":                true, // what pip let pass
+		"-none-any.whl":                   false,
+	} {
+		t.Setenv("MACHINE", "first")
+		dir, b := t.TempDir(), tiny(t)
+		from := save(t, b)
+		py := python(t, `[ "$MACHINE" = first ] && cp "`+from+`" "$dest/`+name+`"`)
+		req := Requirement{"tiny", "0.1.2", []string{"sha256:" + strings.Repeat("0", 64), digest.FromBytes(b).String()}}
+		if _, _, err := Fetch(t.Context(), py, dir, req, quiet); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("MACHINE", "second")
+		file, sha, err := Fetch(t.Context(), py, dir, req, quiet)
+		if got := err == nil && filepath.Base(file) == name && sha == digest.FromBytes(b); got != universal {
+			t.Errorf("%s: got %s, %s, %v", name, file, sha, err)
+		}
+	}
+}
+
+// Nothing depends on what the notes of choices say, if it is not a pinned wheel.
+func TestFetchWithADamagedNote(t *testing.T) {
+	b := tiny(t)
+	from := save(t, b)
+	py := python(t, `cp "`+from+`" "$dest/tiny-0.1.2-py3-none-linux.whl"`)
+	dir := t.TempDir()
+	req := Requirement{"tiny", "0.1.2", []string{digest.FromBytes(b).String(), "sha256:" + strings.Repeat("0", 64)}}
+	file, _, err := Fetch(t.Context(), py, dir, req, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	notes, err := filepath.Glob(filepath.Join(dir, "chosen", "*"))
+	if err != nil || len(notes) != 1 {
+		t.Fatalf("notes: %q, %v", notes, err)
+	}
+	for n, text := range []string{"", "../../etc", "sha256:" + strings.Repeat("1", 64), req.Hashes[1]} {
+		if err := os.WriteFile(notes[0], []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		again, sha, err := Fetch(t.Context(), py, dir, req, quiet)
+		if err != nil || again != file || sha.String() != req.Hashes[0] || len(calls(t, py)) != n+2 {
+			t.Errorf("%q: %s, %s, %v, %d calls", text, again, sha, err, len(calls(t, py)))
+		}
 	}
 }
 
@@ -166,6 +259,27 @@ echo "ERROR: No matching distribution found for tiny==0.1.2" >&2; exit 1`),
 				t.Errorf("left behind: %q", got)
 			}
 		})
+	}
+}
+
+// Without an answer nothing is guessed about the platform.
+func TestFetchAsksThePython(t *testing.T) {
+	mute := filepath.Join(t.TempDir(), "python")
+	if err := os.WriteFile(mute, []byte("#!/bin/sh\nexit 3\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	req := Requirement{"tiny", "0.1.2", []string{"sha256:" + strings.Repeat("0", 64), "sha256:" + strings.Repeat("1", 64)}}
+	for python, want := range map[string]string{mute: "exit status 3", mute + "3": "no such file"} {
+		if _, _, err := Fetch(t.Context(), python, t.TempDir(), req, quiet); err == nil ||
+			!strings.Contains(err.Error(), "asking "+python+" for its platform: ") || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v", err)
+		}
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cause := errors.New("enough")
+	cancel(cause)
+	if _, _, err := Fetch(ctx, mute, t.TempDir(), req, quiet); !errors.Is(err, cause) {
+		t.Errorf("cancelled: %v", err)
 	}
 }
 

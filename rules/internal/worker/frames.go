@@ -27,12 +27,12 @@ const (
 	MaxReply   = 4 << 20
 )
 
-// A Request is a frame from the gateway to the worker: *Generate, *Cancel or
-// *Shutdown.
+// A Request is a frame from the gateway to the worker: *Generate, *Tokenize,
+// *Cancel or *Shutdown.
 type Request interface{ request() }
 
 // A Reply is a frame from the worker to the gateway: *Hello, *Ready, *Delta,
-// *Done, *Error or *Fatal.
+// *Done, *Tokens, *Error or *Fatal.
 type Reply interface{ check() error }
 
 // Generate asks for one answer.
@@ -44,6 +44,13 @@ type Generate struct {
 	Body json.RawMessage `json:"body"`
 }
 
+// Tokenize asks for the engine's token ids of a text, without special tokens
+// around it. Only workers with the capability get it.
+type Tokenize struct {
+	ID   string `json:"id"`
+	Text string `json:"text"`
+}
+
 // Cancel asks the worker to end the request early.
 type Cancel struct {
 	ID string `json:"id"`
@@ -53,6 +60,7 @@ type Cancel struct {
 type Shutdown struct{}
 
 func (*Generate) request() {}
+func (*Tokenize) request() {}
 func (*Cancel) request()   {}
 func (*Shutdown) request() {}
 
@@ -73,8 +81,9 @@ type Engine struct {
 // Capabilities says what a worker can do.
 type Capabilities struct {
 	Endpoints  []string `json:"endpoints"`
-	Cancel     bool     `json:"cancel"`      // it can stop early when asked
-	MaxContext int      `json:"max_context"` // tokens; 0 means unknown
+	Cancel     bool     `json:"cancel"`             // it can stop early when asked
+	MaxContext int      `json:"max_context"`        // tokens; 0 means unknown
+	Tokenize   bool     `json:"tokenize,omitempty"` // it takes tokenize frames
 }
 
 // Ready says that the worker has loaded and takes requests.
@@ -120,6 +129,12 @@ type Task struct {
 	Engine map[string]float64 `json:"engine,omitempty"`
 }
 
+// Tokens answers a Tokenize and ends it.
+type Tokens struct {
+	ID     string  `json:"id"`
+	Tokens []int64 `json:"tokens"`
+}
+
 // Error ends a request that got no answer, or none to its end.
 type Error struct {
 	ID      string `json:"id"`
@@ -141,6 +156,8 @@ func Encode(frame any) ([]byte, error) {
 	switch frame.(type) {
 	case *Generate:
 		kind = "generate"
+	case *Tokenize:
+		kind = "tokenize"
 	case *Cancel:
 		kind = "cancel"
 	case *Shutdown:
@@ -153,6 +170,8 @@ func Encode(frame any) ([]byte, error) {
 		kind = "delta"
 	case *Done:
 		kind = "done"
+	case *Tokens:
+		kind = "tokens"
 	case *Error:
 		kind = "error"
 	case *Fatal:
@@ -179,6 +198,8 @@ func DecodeRequest(line []byte) (Request, error) {
 		switch kind {
 		case "generate":
 			return new(Generate), true
+		case "tokenize":
+			return new(Tokenize), true
 		case "cancel":
 			return new(Cancel), true
 		case "shutdown":
@@ -197,6 +218,8 @@ func DecodeReply(line []byte) (Reply, error) {
 			return new(Delta), true
 		case "done":
 			return new(Done), true
+		case "tokens":
+			return new(Tokens), true
 		case "error":
 			return new(Error), true
 		case "hello":
@@ -279,6 +302,13 @@ func (d *Done) check() error {
 		}
 	}
 	return d.Task.check()
+}
+
+func (t *Tokens) check() error {
+	if t.Tokens == nil {
+		return errors.New("tokens: tokens is required")
+	}
+	return nil
 }
 
 func (e *Error) check() error {

@@ -218,15 +218,31 @@ type Lease struct {
 // Generate sends the request. An error means that the worker is retired or that
 // ctx ended.
 func (s *Lease) Generate(ctx context.Context, g *Generate) error {
-	err := s.w.generate(ctx, g)
+	err := s.w.request(ctx, g)
 	if err == nil {
 		s.id = g.ID
 	}
 	return err
 }
 
-// Next returns the next reply to the request: *Delta, or *Done or *Error as the
-// last. When the last one is returned, the lane is free for another request
+// ErrNoTokenizer: the worker does not offer its engine's tokenizer.
+var ErrNoTokenizer = errors.New("the worker does not tokenize")
+
+// Tokenize sends the request; its reply, from Next, is *Tokens or *Error. An
+// error is as that of Generate, or ErrNoTokenizer.
+func (s *Lease) Tokenize(ctx context.Context, t *Tokenize) error {
+	if !s.w.hello.Capabilities.Tokenize {
+		return ErrNoTokenizer
+	}
+	err := s.w.request(ctx, t)
+	if err == nil {
+		s.id = t.ID
+	}
+	return err
+}
+
+// Next returns the next reply to the request: *Delta, or *Done, *Tokens or *Error
+// as the last. When the last one is returned, the lane is free for another request
 // already: a client that has its answer can send the next one. An error is the
 // cause of ctx's end, or says why the worker is retired.
 func (s *Lease) Next(ctx context.Context) (Reply, error) {

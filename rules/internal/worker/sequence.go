@@ -12,7 +12,9 @@ import (
 // zero value is a worker that has just been started.
 type Sequence struct {
 	phase phase
-	call  *Generate // of the request in progress
+	// Of the request in progress: its id, and what may answer it.
+	id               string
+	stream, tokenize bool
 }
 
 type phase int
@@ -25,12 +27,20 @@ const (
 	fatal
 )
 
-// Request notes that a request is about to be sent.
-func (s *Sequence) Request(g *Generate) error {
+// Request notes that a request, a *Generate or a *Tokenize, is about to be sent.
+func (s *Sequence) Request(r Request) error {
 	if s.phase != idle {
 		return errors.New("the worker is not idle")
 	}
-	s.phase, s.call = generating, g
+	switch r := r.(type) {
+	case *Generate:
+		s.id, s.stream, s.tokenize = r.ID, r.Stream, false
+	case *Tokenize:
+		s.id, s.stream, s.tokenize = r.ID, false, true
+	default:
+		return fmt.Errorf("%T is not a request that is answered", r)
+	}
+	s.phase = generating
 	return nil
 }
 
@@ -51,16 +61,28 @@ func (s *Sequence) Reply(r Reply) error {
 		if err := s.owns("delta", r.ID); err != nil {
 			return err
 		}
-		if !s.call.Stream {
-			return errors.New("delta frame for a buffered request")
+		if !s.stream {
+			return errors.New("delta frame for a request that is not a stream")
 		}
 		return nil
 	case *Done:
 		if err := s.owns("done", r.ID); err != nil {
 			return err
 		}
-		if (r.Text == nil) != s.call.Stream {
+		if s.tokenize {
+			return errors.New("done frame for a tokenize request")
+		}
+		if (r.Text == nil) != s.stream {
 			return errors.New("done frame: text belongs to buffered requests and only to them")
+		}
+		s.phase = idle
+		return nil
+	case *Tokens:
+		if err := s.owns("tokens", r.ID); err != nil {
+			return err
+		}
+		if !s.tokenize {
+			return errors.New("tokens frame for a generate request")
 		}
 		s.phase = idle
 		return nil
@@ -86,8 +108,8 @@ func (s *Sequence) owns(kind, id string) error {
 	switch {
 	case s.phase != generating:
 		return fmt.Errorf("%s frame for %q while no request is in progress", kind, id)
-	case id != s.call.ID:
-		return fmt.Errorf("%s frame for %q while %q is in progress", kind, id, s.call.ID)
+	case id != s.id:
+		return fmt.Errorf("%s frame for %q while %q is in progress", kind, id, s.id)
 	}
 	return nil
 }

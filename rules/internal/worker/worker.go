@@ -180,18 +180,18 @@ func (w *process) next(ctx context.Context) (Reply, error) {
 	}
 }
 
-// generate sends a request.
-func (w *process) generate(ctx context.Context, g *Generate) error {
+// request sends a *Generate or a *Tokenize.
+func (w *process) request(ctx context.Context, r Request) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	w.mu.Lock()
-	err := w.seq.Request(g)
+	err := w.seq.Request(r)
 	w.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	return w.write(ctx, g)
+	return w.write(ctx, r)
 }
 
 // write sends a frame. A frame that was not written whole retires the worker.
