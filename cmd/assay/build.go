@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"assay/engine"
+	"assay/engine/action"
 	"assay/engine/event"
 )
 
@@ -26,49 +28,98 @@ type gateError struct{ error }
 func (e gateError) Unwrap() error { return e.error }
 
 func (a *app) buildCommand() *cobra.Command {
-	var console string
-	var replay bool
+	var flags buildFlags
 	cmd := &cobra.Command{
 		Use:   "build PATTERN...",
 		Short: "Build targets and what they depend on; run only what changed",
 		Long: "Builds the targets that the patterns name. A pattern is //package:target, //package (the target named like its folder), " +
 			"//package:all or //package/... for a whole subtree.",
-		Args: atLeastOnePattern,
+		Args:              atLeastOnePattern,
+		ValidArgsFunction: a.completeTargets,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.build(cmd.Context(), args, console, replay)
+			if err := flags.check(); err != nil {
+				return err
+			}
+			actions, _, err := a.load(cmd.Context(), args)
+			if err != nil {
+				return err
+			}
+			return a.build(cmd.Context(), actions, flags)
 		},
 	}
-	cmd.Flags().StringVar(&console, "console", "auto", "how progress is shown: auto, tty, plain or quiet")
-	cmd.Flags().BoolVar(&replay, "replay", false, "take recorded samples wherever they were made; never measure")
+	flags.add(cmd)
+	cmd.Flags().BoolVar(&flags.replay, "replay", false, "take recorded samples wherever they were made; never measure")
 	return cmd
 }
 
-func (a *app) build(ctx context.Context, patterns []string, consoleName string, replay bool) error {
+// buildFlags are the flags of the commands that build.
+type buildFlags struct {
+	console string
+	replay  bool
+	report  string // file for the report, "-" for the standard output
+	events  string // file for the events, likewise
+}
+
+func (f *buildFlags) add(cmd *cobra.Command) {
+	f.addConsole(cmd)
+	cmd.Flags().StringVar(&f.report, "json", "", "write the report of the build to this `FILE`, - for the standard output")
+	cmd.Flags().StringVar(&f.events, "events", "", "write the events of the build to this `FILE` as JSON lines while it runs, - for the standard output")
+}
+
+func (f *buildFlags) addConsole(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.console, "console", "auto", "how progress is shown: "+strings.Join(consoles, ", "))
+}
+
+// check finds mistakes before anything is loaded.
+func (f *buildFlags) check() error {
+	var errs []error
+	if !slices.Contains(consoles, f.console) {
+		errs = append(errs, fmt.Errorf("--console %q: it is %s", f.console, strings.Join(consoles, ", ")))
+	}
+	if f.report == "-" && f.events == "-" {
+		errs = append(errs, errors.New("--json - and --events - would mix on the standard output; write one of them to a file"))
+	}
+	if len(errs) > 0 {
+		return usageError{errors.Join(errs...)}
+	}
+	return nil
+}
+
+func (a *app) build(ctx context.Context, actions []*action.Action, flags buildFlags) error {
 	started := time.Now()
-	console, err := newConsole(consoleName, a.stderr)
-	if err != nil {
-		return usageError{err}
-	}
-	actions, _, err := a.load(ctx, patterns)
+	eng, err := a.engine(flags.replay)
 	if err != nil {
 		return err
 	}
-	eng, err := a.engine(replay)
-	if err != nil {
-		return err
+	console := newConsole(flags.console, a.stderr)
+	sink, events := event.Sink(console), (*eventFile)(nil)
+	if flags.events != "" {
+		if events, err = a.openEvents(flags.events); err != nil {
+			console.Close()
+			return err
+		}
+		sink = event.Tee(sink, events)
 	}
-	console.Expect(len(actions))
-	report, err := eng.Build(ctx, actions, console)
+	report, err := eng.Build(ctx, actions, sink)
 	console.Close()
+	err = errors.Join(err, events.Close())
 	if report == nil {
 		return err
 	}
-	if published := a.published(eng, report); published != "" {
-		fmt.Fprint(a.stdout, published)
+	// What is for programs alone goes to the standard output alone.
+	people := a.stdout
+	if flags.report == "-" || flags.events == "-" {
+		people = a.stderr
 	}
-	fmt.Fprintln(a.stdout, summary(report, time.Since(started)))
+	if published := a.published(eng, report); published != "" {
+		fmt.Fprint(people, published)
+	}
+	fmt.Fprintln(people, summary(report, time.Since(started)))
+	if flags.report != "" {
+		err = errors.Join(err, a.writeReport(flags.report, report, started))
+	}
 	if ctx.Err() != nil {
-		return errors.Join(context.Cause(ctx), err)
+		return errors.Join(report.Err(), err, context.Cause(ctx))
 	}
 	if failed := report.Err(); failed != nil {
 		if report.Failed() {
@@ -136,17 +187,17 @@ func (a *app) published(eng *engine.Engine, r *engine.Report) string {
 }
 
 func (a *app) planCommand() *cobra.Command {
-	var asJSON bool
+	var asJSON, replay bool
 	cmd := &cobra.Command{
 		Use:   "plan PATTERN...",
 		Short: "Say what build would run, and why",
-		Args:  atLeastOnePattern,
+		Args:  atLeastOnePattern, ValidArgsFunction: a.completeTargets,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			actions, _, err := a.load(cmd.Context(), args)
 			if err != nil {
 				return err
 			}
-			eng, err := a.engine(false)
+			eng, err := a.engine(replay)
 			if err != nil {
 				return err
 			}
@@ -167,6 +218,7 @@ func (a *app) planCommand() *cobra.Command {
 			return nil
 		},
 	}
+	cmd.Flags().BoolVar(&replay, "replay", false, "plan for build --replay")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the verdicts as JSON")
 	return cmd
 }

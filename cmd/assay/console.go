@@ -14,6 +14,40 @@ import (
 	"assay/engine/event"
 )
 
+// consoles are the ways to show progress.
+var consoles = []string{"auto", "tty", "plain", "json", "quiet"}
+
+// display shows the events of a build until it is closed.
+type display interface {
+	event.Sink
+	Close()
+}
+
+// newConsole makes the display with one of the names in consoles.
+func newConsole(name string, w io.Writer) display {
+	width := 0
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		if cols, _, err := term.GetSize(int(f.Fd())); err == nil {
+			width = cols
+		}
+	}
+	switch name {
+	case "json":
+		return jsonConsole{event.NewLog(w)}
+	case "tty":
+		width = max(width, 80)
+	case "plain", "quiet":
+		width = 0
+	}
+	return startConsole(w, width, name == "quiet")
+}
+
+// jsonConsole writes each event as a line of JSON.
+type jsonConsole struct{ *event.Log }
+
+// Close implements display. That the console went away is not the build's trouble.
+func (jsonConsole) Close() {}
+
 // console shows the events of a build to a person.
 type console struct {
 	w io.Writer
@@ -43,25 +77,8 @@ const (
 	statusInterval = 200 * time.Millisecond
 )
 
-func newConsole(name string, w io.Writer) (*console, error) {
-	c := &console{w: w, running: map[string]*running{}, stopped: make(chan struct{})}
-	width := 0
-	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		if cols, _, err := term.GetSize(int(f.Fd())); err == nil {
-			width = cols
-		}
-	}
-	switch name {
-	case "auto":
-		c.width = width
-	case "tty":
-		c.width = max(width, 80)
-	case "plain":
-	case "quiet":
-		c.quiet = true
-	default:
-		return nil, fmt.Errorf("--console %q: it is auto, tty, plain or quiet", name)
-	}
+func startConsole(w io.Writer, width int, quiet bool) *console {
+	c := &console{w: w, width: width, quiet: quiet, running: map[string]*running{}, stopped: make(chan struct{})}
 	interval := statusInterval
 	if c.width == 0 {
 		interval = plainInterval
@@ -77,14 +94,7 @@ func newConsole(name string, w io.Writer) (*console, error) {
 			}
 		}
 	}()
-	return c, nil
-}
-
-// Expect says how many actions the build has.
-func (c *console) Expect(total int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.total = total
+	return c
 }
 
 // Close ends the display.
@@ -101,6 +111,10 @@ func (c *console) Handle(e event.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch e.Kind {
+	case event.Begin:
+		c.total = e.Total
+	case event.Note:
+		c.line("note   %s", e.What)
 	case event.Started:
 		c.running[e.Action] = &running{since: time.Now(), told: time.Now()}
 		c.line("run    %s  (%s)", e.Action, e.Reason)
@@ -160,6 +174,27 @@ func (c *console) names() []string {
 	return names
 }
 
+// bar shows how far a build is: what is done, what runs, and what is not known
+// yet, because whether it must run depends on what runs before it.
+func bar(done, running, total int) string {
+	const width = 20
+	if total == 0 {
+		return "[" + strings.Repeat(".", width) + "]"
+	}
+	cells := func(n int) int { return (n*width + total - 1) / total }
+	known := min(width, cells(done+running))
+	// A build that is not done has room left, and what runs is always seen.
+	if done+running < total {
+		known = min(known, width-1)
+	}
+	ahead := 0
+	if running > 0 {
+		ahead = max(1, known-done*width/total)
+	}
+	known = max(known, ahead)
+	return "[" + strings.Repeat("=", known-ahead) + strings.Repeat(">", ahead) + strings.Repeat(".", width-known) + "]"
+}
+
 // draw rewrites the status line: what is done of all, and what runs.
 func (c *console) draw() {
 	if c.width == 0 || c.quiet || len(c.running) == 0 {
@@ -169,7 +204,7 @@ func (c *console) draw() {
 	for _, id := range c.names() {
 		parts = append(parts, id+" "+describe(c.running[id]))
 	}
-	text := fmt.Sprintf("[%d/%d] %s", c.finished, c.total, strings.Join(parts, " · "))
+	text := fmt.Sprintf("%s %d/%d %s", bar(c.finished, len(c.running), c.total), c.finished, c.total, strings.Join(parts, " · "))
 	if runes := []rune(text); len(runes) >= c.width {
 		text = string(runes[:max(0, c.width-2)]) + "…"
 	}

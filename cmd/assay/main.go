@@ -41,21 +41,22 @@ func run() int {
 	root := app.command()
 	root.SetArgs(os.Args[1:])
 	err := root.ExecuteContext(ctx)
-	if !app.stopped && errors.Is(context.Cause(ctx), errInterrupted) {
-		err = errInterrupted
+	if !app.stopped && errors.Is(context.Cause(ctx), errInterrupted) && !errors.Is(err, errInterrupted) {
+		err = errors.Join(err, errInterrupted)
 	}
+	supervise.KillDescendants() // there should be none
 	return app.report(err)
 }
 
 var errInterrupted = errors.New("interrupted")
 
-// interruptible returns a context that ends at the first interrupt or
+// interruptible returns a context that ends at the first interrupt, hang-up or
 // termination signal. At the second everything below this process is killed, and
 // at the third this process ends whatever is left.
 func interruptible(stderr io.Writer) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 3)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -89,6 +90,7 @@ func interruptible(stderr io.Writer) (context.Context, func()) {
 type app struct {
 	stdout, stderr io.Writer
 	env            func(string) string
+	config         []string   // settings of --config
 	workspace      *workspace // for excerpts in errors, once it is found
 	stopped        bool       // being told to stop is this command's orderly end
 }
@@ -122,8 +124,10 @@ func (a *app) command() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w\nhint: %s --help", err, cmd.CommandPath())}
 	})
-	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(a.buildCommand(), a.planCommand(), a.whyCommand(), a.gatewayCommand(), a.workerCommand(), a.bundleCommand())
+	a.configFlag(root)
+	root.AddCommand(a.buildCommand(), a.planCommand(), a.whyCommand(), a.flagsCommand(), a.gatewayCommand(), a.workerCommand(), a.bundleCommand(),
+		a.testCommand(), a.queryCommand(), a.depsCommand(), a.rdepsCommand(), a.somepathCommand(), a.explainCommand(), a.samplesCommand(),
+		a.verifyCommand(), a.logCommand(), a.cacheCommand(), a.doctorCommand(), a.initCommand())
 	return root
 }
 
@@ -140,7 +144,7 @@ func (a *app) report(err error) int {
 		}
 		return exitWorkspace
 	case errors.Is(err, errInterrupted):
-		fmt.Fprintln(a.stderr, "assay: interrupted")
+		fmt.Fprintln(a.stderr, "error:", err)
 		return exitInterrupted
 	}
 	fmt.Fprintln(a.stderr, "error:", err)

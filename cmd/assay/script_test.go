@@ -136,7 +136,7 @@ func substitute(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // idle: no process of this story is left. Everything a story starts has its work
-// directory in the command line or the environment.
+// directory in the command line, the environment, or as its own.
 func idle(ts *testscript.TestScript, neg bool, args []string) {
 	work := ts.Getenv("WORK")
 	procs, err := filepath.Glob("/proc/[0-9]*")
@@ -144,7 +144,9 @@ func idle(ts *testscript.TestScript, neg bool, args []string) {
 	for _, proc := range procs {
 		cmdline, _ := os.ReadFile(filepath.Join(proc, "cmdline"))
 		environ, _ := os.ReadFile(filepath.Join(proc, "environ"))
-		if bytes.Contains(append(cmdline, environ...), []byte(work)) {
+		// AIPerf writes its title over both; its working directory stays.
+		cwd, _ := os.Readlink(filepath.Join(proc, "cwd"))
+		if bytes.Contains(append(append(cmdline, environ...), cwd...), []byte(work)) {
 			ts.Fatalf("process %s is left: %q", filepath.Base(proc), cmdline)
 		}
 	}
@@ -156,7 +158,7 @@ func waitFor(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: waitfor DIR SUFFIX")
 	}
-	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		found := false
 		filepath.WalkDir(ts.MkAbs(args[0]), func(path string, d fs.DirEntry, err error) error {
 			if err == nil && strings.HasSuffix(path, args[1]) {

@@ -13,16 +13,17 @@ import (
 type verdict = plan.Verdict
 
 func (a *app) whyCommand() *cobra.Command {
-	return &cobra.Command{
+	var replay bool
+	cmd := &cobra.Command{
 		Use:   "why TARGET",
 		Short: "Say why a target would run now, or why it last ran",
-		Args:  oneArgument("a target such as //examples/quickstart:report"),
+		Args:  oneArgument("a target such as //examples/quickstart:report"), ValidArgsFunction: a.completeTargets,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			actions, wanted, err := a.load(cmd.Context(), args)
 			if err != nil {
 				return err
 			}
-			eng, err := a.engine(false)
+			eng, err := a.engine(replay)
 			if err != nil {
 				return err
 			}
@@ -41,6 +42,8 @@ func (a *app) whyCommand() *cobra.Command {
 			return nil
 		},
 	}
+	cmd.Flags().BoolVar(&replay, "replay", false, "explain for build --replay")
+	return cmd
 }
 
 // why follows reasons from a target to the component that started it all.
@@ -61,7 +64,7 @@ func (w *why) explain(id string, depth int) {
 		w.changes(v.Why, depth)
 	case plan.Cached:
 		last, ok := w.history.Last(id)
-		if !ok || last.LastRun == nil || last.Key != v.Key {
+		if !ok || last.LastRun == nil || last.LastRun.Key != v.Key {
 			w.line(depth, "%s is up to date; its result was found in the store", id)
 			return
 		}

@@ -77,16 +77,7 @@ func (a *app) load(ctx context.Context, args []string) ([]*action.Action, []grap
 		}
 		patterns = append(patterns, p)
 	}
-	// A root, so that no link leads out of the workspace.
-	dir, err := os.OpenRoot(w.root)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer dir.Close()
-	g, err := interp.Load(ctx, interp.Options{
-		FS: dir.FS(), Rules: rules.Schemas(),
-		Print: func(text string) { fmt.Fprintln(a.stderr, text) },
-	}, patterns)
+	g, err := a.graph(ctx, patterns)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -98,13 +89,27 @@ func (a *app) load(ctx context.Context, args []string) ([]*action.Action, []grap
 	if err != nil {
 		return nil, nil, err
 	}
-	actions, err := rules.Analyze(w.root, g, wanted, rules.Host{
+	actions, err := rules.Analyze(w.root, g, wanted, a.host(cache))
+	return actions, wanted, err
+}
+
+// graph evaluates the stages of the workspace that the patterns need.
+func (a *app) graph(ctx context.Context, patterns []graph.Pattern) (*graph.Graph, error) {
+	var g *graph.Graph
+	err := a.withWorkspace(func(o interp.Options) (err error) {
+		g, err = interp.Load(ctx, o, patterns)
+		return err
+	})
+	return g, err
+}
+
+func (a *app) host(cache string) rules.Host {
+	return rules.Host{
 		Wheels:       filepath.Join(cache, "download", "wheels"),
 		UVCache:      filepath.Join(cache, "download", "uv"),
 		Environments: filepath.Join(cache, "env"),
 		Python:       a.env("ASSAY_PYTHON"),
-	})
-	return actions, wanted, err
+	}
 }
 
 func (a *app) engine(replay bool) (*engine.Engine, error) {
