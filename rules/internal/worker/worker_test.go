@@ -262,9 +262,15 @@ func TestAWorkerThatNeverReadsCannotHoldALane(t *testing.T) {
 		t.Errorf("a second Acquire: %v", err)
 	}
 	cause := errors.New("the client left")
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, cause)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(t.Context())
 	body, _ := json.Marshal(strings.Repeat("x", 1<<20)) // more than a pipe holds
+	go func() {
+		for lease.w.send.TryLock() { // nothing is being written yet
+			lease.w.send.Unlock()
+			time.Sleep(time.Millisecond)
+		}
+		cancel(cause)
+	}()
 	if err := lease.Generate(ctx, &Generate{ID: "r", Body: body}); !errors.Is(err, cause) {
 		t.Errorf("Generate: %v", err)
 	}
