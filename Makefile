@@ -13,7 +13,7 @@ demo: build
 # The tests share downloads (wheels, uv's cache) below the user's cache directory;
 # everything else they make is temporary.
 test:
-	go test -race -timeout 20m ./...
+	go test -race -timeout 30m ./...
 
 lint:
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \

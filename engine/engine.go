@@ -53,8 +53,8 @@ type Options struct {
 	Cache, Workspace string
 	// Replay takes recorded samples wherever they were made and never measures.
 	Replay bool
-	// MachineLock replaces the lock file that all builds on the machine share;
-	// tests have one of their own.
+	// MachineLock replaces the lock file that all builds on the machine share, for
+	// containers that do not share /tmp; tests have one of their own.
 	MachineLock string
 }
 

@@ -11,6 +11,7 @@ import (
 	"assay/rules/bundle"
 	"assay/rules/checkpoint"
 	"assay/rules/command"
+	"assay/rules/compare"
 	"assay/rules/family"
 	"assay/rules/internal/rule"
 	"assay/rules/join"
@@ -29,7 +30,7 @@ type Host = rule.Host
 var all = []rule.Rule{
 	checkpoint.Rule, pythonenv.Rule, family.Rule, bundle.Rule,
 	serve.Rule, validatefamily.Rule, aiperfrun.Rule, join.Rule, publish.Rule,
-	command.Rule,
+	command.Rule, compare.Rule,
 }
 
 // Schemas lists the schema of every rule.

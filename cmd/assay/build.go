@@ -58,12 +58,14 @@ type buildFlags struct {
 	replay  bool
 	report  string // file for the report, "-" for the standard output
 	events  string // file for the events, likewise
+	summary string // file for the Markdown summary, likewise
 }
 
 func (f *buildFlags) add(cmd *cobra.Command) {
 	f.addConsole(cmd)
 	cmd.Flags().StringVar(&f.report, "json", "", "write the report of the build to this `FILE`, - for the standard output")
 	cmd.Flags().StringVar(&f.events, "events", "", "write the events of the build to this `FILE` as JSON lines while it runs, - for the standard output")
+	cmd.Flags().StringVar(&f.summary, "summary", "", "write a Markdown summary of the build to this `FILE`: what ran and why, gates, and what changed in published numbers; - for the standard output")
 }
 
 func (f *buildFlags) addConsole(cmd *cobra.Command) {
@@ -76,8 +78,14 @@ func (f *buildFlags) check() error {
 	if !slices.Contains(consoles, f.console) {
 		errs = append(errs, fmt.Errorf("--console %q: it is %s", f.console, strings.Join(consoles, ", ")))
 	}
-	if f.report == "-" && f.events == "-" {
-		errs = append(errs, errors.New("--json - and --events - would mix on the standard output; write one of them to a file"))
+	var standard []string
+	for _, out := range []struct{ flag, file string }{{"--json -", f.report}, {"--events -", f.events}, {"--summary -", f.summary}} {
+		if out.file == "-" {
+			standard = append(standard, out.flag)
+		}
+	}
+	if len(standard) > 1 {
+		errs = append(errs, fmt.Errorf("%s would mix on the standard output; write all but one to a file", strings.Join(standard, " and ")))
 	}
 	if len(errs) > 0 {
 		return usageError{errors.Join(errs...)}
@@ -100,6 +108,10 @@ func (a *app) build(ctx context.Context, actions []*action.Action, flags buildFl
 		}
 		sink = event.Tee(sink, events)
 	}
+	var before publications
+	if flags.summary != "" {
+		before = a.publications(eng, actions)
+	}
 	report, err := eng.Build(ctx, actions, sink)
 	console.Close()
 	err = errors.Join(err, events.Close())
@@ -108,15 +120,19 @@ func (a *app) build(ctx context.Context, actions []*action.Action, flags buildFl
 	}
 	// What is for programs alone goes to the standard output alone.
 	people := a.stdout
-	if flags.report == "-" || flags.events == "-" {
+	if flags.report == "-" || flags.events == "-" || flags.summary == "-" {
 		people = a.stderr
 	}
 	if published := a.published(eng, report); published != "" {
 		fmt.Fprint(people, published)
 	}
-	fmt.Fprintln(people, summary(report, time.Since(started)))
+	closing := summary(report, time.Since(started))
+	fmt.Fprintln(people, closing)
 	if flags.report != "" {
 		err = errors.Join(err, a.writeReport(flags.report, report, started))
+	}
+	if flags.summary != "" {
+		err = errors.Join(err, a.writeSummary(flags.summary, eng, report, before, closing))
 	}
 	if ctx.Err() != nil {
 		return errors.Join(report.Err(), err, context.Cause(ctx))

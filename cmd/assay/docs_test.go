@@ -16,7 +16,7 @@ import (
 // prints, with … for what varies. A command must succeed unless the block shows
 // an error.
 func TestGuide(t *testing.T) {
-	for _, name := range []string{"stages.md", "commands.md"} {
+	for _, name := range []string{"stages.md", "commands.md", "guide.md"} {
 		t.Run(name, func(t *testing.T) { follow(t, name) })
 	}
 }
@@ -27,6 +27,12 @@ func follow(t *testing.T, name string) {
 		t.Fatal(err)
 	}
 	dir, cache := t.TempDir(), t.TempDir()
+	shared := sharedDir(t)
+	for _, name := range []string{"download", "env"} {
+		if err := os.Symlink(filepath.Join(shared, name), filepath.Join(cache, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	block := regexp.MustCompile("(?ms)^```(\\w+)(?: (\\S+))?\n(.*?)^```$")
 	commands := 0
 	for _, match := range block.FindAllStringSubmatch(string(text), -1) {
@@ -58,9 +64,13 @@ func follow(t *testing.T, name string) {
 // show runs a command of a guide and looks for the lines it must print.
 func show(t *testing.T, dir, cache, command string, want []string) {
 	t.Helper()
+	source, err := filepath.Abs(root)
+	if err != nil {
+		t.Fatal(err)
+	}
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", command)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "ASSAY_CACHE="+cache)
+	cmd.Env = append(os.Environ(), "ASSAY_CACHE="+cache, "ASSAY_SOURCE="+source)
 	out, err := cmd.CombinedOutput()
 	mayFail := slices.ContainsFunc(want, func(line string) bool { return strings.HasPrefix(line, "error: ") })
 	if (err != nil) != mayFail {

@@ -22,11 +22,15 @@ func (a *app) gatewayCommand() *cobra.Command {
 				return usageError{errors.New("gateway needs --config FILE")}
 			}
 			err := serve.Gateway(cmd.Context(), config, a.stdout, a.stderr)
-			a.stopped = err == nil
-			return err
+			if err != nil {
+				return actionError{err}
+			}
+			a.stopped = true
+			return nil
 		},
 	}
 	cmd.Flags().StringVar(&config, "config", "", "the configuration, JSON (docs/gateway.md)")
+	cmd.AddCommand(a.upstreamCommand())
 	return cmd
 }
 
@@ -45,5 +49,24 @@ func (a *app) workerCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&script, "script", "", "what it does (docs/worker-protocol.md)")
+	return cmd
+}
+
+func (a *app) upstreamCommand() *cobra.Command {
+	var url, model string
+	cmd := &cobra.Command{
+		Use:    "upstream-worker --url URL --model NAME",
+		Short:  "Run the worker that forwards to a server that runs already",
+		Hidden: true, // the gateway starts it
+		Args:   noArguments,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if url == "" || model == "" {
+				return usageError{errors.New("upstream-worker needs --url URL and --model NAME")}
+			}
+			return serve.UpstreamWorker(cmd.Context(), url, model, os.Stdin, a.stdout, a.stderr)
+		},
+	}
+	cmd.Flags().StringVar(&url, "url", "", "the base URL of the server")
+	cmd.Flags().StringVar(&model, "model", "", "what the model is called there")
 	return cmd
 }

@@ -3,20 +3,24 @@ package main
 import (
 	"archive/zip"
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"flag"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/sys/unix"
 )
 
 var update = flag.Bool("update", false, "rewrite what the scripts compare with")
@@ -28,6 +32,8 @@ func TestMain(m *testing.M) {
 // TestScript runs the stories of testdata/script: what a user does and sees.
 func TestScript(t *testing.T) {
 	shared := sharedDir(t)
+	// The stories keep each other's measurements apart, and not those of others.
+	machineLock := filepath.Join(t.TempDir(), "machine.lock")
 	testscript.Run(t, testscript.Params{
 		Dir:                 filepath.Join(root, "testdata", "script"),
 		RequireExplicitExec: true,
@@ -46,6 +52,7 @@ func TestScript(t *testing.T) {
 				return err
 			}
 			e.Setenv("ASSAY_CACHE", cache)
+			e.Setenv("ASSAY_MACHINE_LOCK", machineLock)
 			e.Setenv("MODULE", module)
 			for _, name := range []string{"PYENV_ROOT", "PYENV_VERSION", "ASSAY_PYTHON", "SSL_CERT_FILE", "PIP_CERT"} {
 				if value, ok := os.LookupEnv(name); ok {
@@ -58,12 +65,21 @@ func TestScript(t *testing.T) {
 			)
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"exits":    exits,
-			"mkwheel":  mkWheel,
-			"sub":      substitute,
-			"idle":     idle,
-			"waitfor":  waitFor,
-			"findblob": findBlob,
+			"exits":      exits,
+			"mkwheel":    mkWheel,
+			"sub":        substitute,
+			"idle":       idle,
+			"waitfor":    waitFor,
+			"findblob":   findBlob,
+			"stopped":    stopped,
+			"occupy":     occupy,
+			"fakeclient": fakeClient(shared),
+		},
+		Condition: func(name string) (bool, error) {
+			if name != "mount" {
+				return false, fmt.Errorf("unknown condition %q", name)
+			}
+			return mayMount(t.Context()), nil
 		},
 	})
 }
@@ -172,6 +188,133 @@ func waitFor(ts *testscript.TestScript, neg bool, args []string) {
 		}
 	}
 	ts.Fatalf("no %s with content appeared below %s", args[1], args[0])
+}
+
+// stopped CODE SIGNALS SUFFIX TEXT COMMAND…: runs the command; when a file of the
+// story whose path ends in SUFFIX contains TEXT, sends it the signals, such as
+// "INT INT", each when it has had time to see the one before. It must end with this
+// exit code, 128 and more for a signal that ended it.
+func stopped(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 5 {
+		ts.Fatalf("usage: stopped CODE SIGNALS SUFFIX TEXT COMMAND [ARG...]")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	work, pidFile := ts.Getenv("WORK"), ts.MkAbs("stopped.pid")
+	os.Remove(pidFile)
+	over, sent := make(chan struct{}), make(chan error, 1)
+	go func() { sent <- sendSignals(over, work, pidFile, args[2], args[3], strings.Fields(args[1])) }()
+	err = ts.Exec("sh", append([]string{"-c", `echo $$ >stopped.pid; exec "$@"`, "sh"}, args[4:]...)...)
+	close(over)
+	ts.Check(<-sent)
+	got := 0
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		got = exit.ExitCode()
+		if status := exit.Sys().(syscall.WaitStatus); status.Signaled() {
+			got = 128 + int(status.Signal())
+		}
+	} else {
+		ts.Check(err)
+	}
+	if got != want {
+		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}
+
+// between is how long a process has to see a signal before the next comes; two that
+// wait are one.
+const between = 300 * time.Millisecond
+
+func sendSignals(over <-chan struct{}, work, pidFile, suffix, text string, names []string) error {
+	for !contains(work, suffix, text) {
+		select {
+		case <-over:
+			return fmt.Errorf("it ended before %s contained %q", suffix, text)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	data, err := os.ReadFile(pidFile)
+	if err != nil {
+		return err
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		err := syscall.Kill(pid, unix.SignalNum("SIG"+name))
+		if err != nil && !errors.Is(err, syscall.ESRCH) {
+			return err
+		}
+		select {
+		case <-over:
+		case <-time.After(between):
+		}
+	}
+	return nil
+}
+
+// contains reports whether a file below dir whose path ends in suffix contains the
+// text; the empty text is in every file.
+func contains(dir, suffix, text string) (found bool) {
+	filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() && strings.HasSuffix(path, suffix) {
+			data, err := os.ReadFile(path)
+			found = found || err == nil && bytes.Contains(data, []byte(text))
+		}
+		return nil // what vanishes meanwhile is none of ours
+	})
+	return found
+}
+
+// occupy NAME: listens on a port until the story ends, and puts its number into the
+// environment.
+func occupy(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: occupy NAME")
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	ts.Check(err)
+	ts.Defer(func() { listener.Close() })
+	ts.Setenv(args[0], strconv.Itoa(listener.Addr().(*net.TCPAddr).Port))
+}
+
+// fakeClient is fakeclient [FILE]: from now on the story's environments, which must
+// have been made before, have this script in place of AIPerf, and nothing else; with
+// "-" not even that. Without FILE they are the real ones again.
+func fakeClient(shared string) func(*testscript.TestScript, bool, []string) {
+	return func(ts *testscript.TestScript, neg bool, args []string) {
+		if neg || len(args) > 1 {
+			ts.Fatalf("usage: fakeclient [FILE]")
+		}
+		envs := ts.MkAbs("cache/env")
+		ts.Check(os.RemoveAll(envs)) // the link, or the last fakes
+		if len(args) == 0 {
+			ts.Check(os.Symlink(filepath.Join(shared, "env"), envs))
+			return
+		}
+		clients, err := filepath.Glob(filepath.Join(shared, "env", "*", "bin", "aiperf"))
+		ts.Check(err)
+		if len(clients) == 0 {
+			ts.Fatalf("no environment has an aiperf; build it first")
+		}
+		for _, client := range clients {
+			bin := filepath.Dir(client)
+			env := filepath.Join(envs, filepath.Base(filepath.Dir(bin)))
+			ts.Check(os.MkdirAll(filepath.Join(env, "bin"), 0o755))
+			ts.Check(os.WriteFile(filepath.Join(env, ".complete"), nil, 0o644))
+			if args[0] != "-" {
+				ts.Check(os.WriteFile(filepath.Join(env, "bin", "aiperf"), []byte(ts.ReadFile(args[0])), 0o755))
+			}
+		}
+	}
+}
+
+// mayMount reports whether this user may mount file systems, in namespaces of its
+// own.
+func mayMount(ctx context.Context) bool {
+	return exec.CommandContext(ctx, "unshare", "-rm", "mount", "-t", "tmpfs", "none", "/mnt").Run() == nil
 }
 
 // findBlob DIR PREFIX FILE: copies the one file below DIR that starts with

@@ -117,7 +117,9 @@ func (a *app) engine(replay bool) (*engine.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return engine.Open(engine.Options{Cache: cache, Workspace: a.workspace.root, Replay: replay})
+	return engine.Open(engine.Options{
+		Cache: cache, Workspace: a.workspace.root, Replay: replay, MachineLock: a.env("ASSAY_MACHINE_LOCK"),
+	})
 }
 
 // cacheDir is ASSAY_CACHE or a folder of the user's cache directory.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/opencontainers/go-digest"
+	"golang.org/x/sys/unix"
 
 	"assay/cache/ac"
 	"assay/cache/cas"
@@ -174,6 +175,10 @@ func (e *Executor) Scratch(ctx context.Context, v plan.Verdict, progress func(do
 		if ctx.Err() != nil { // whatever the action made of it, it was interrupted
 			return context.Cause(ctx)
 		}
+		if full(dir) {
+			// The step's own words may not have found room in its log.
+			runErr = fmt.Errorf("%w; the file system of %s is full", runErr, e.Work)
+		}
 		runErr = e.withLog(v, logPath, runErr)
 		if !errors.As(runErr, &rejected) {
 			return runErr
@@ -237,6 +242,13 @@ func (e *Executor) withLog(v plan.Verdict, path string, err error) error {
 		return errors.Join(err, renameErr)
 	}
 	return fmt.Errorf("%w\nlast lines of its log (%s):\n%s", err, kept, indent(tail))
+}
+
+// full reports whether the file system of dir has no room for even a log.
+func full(dir string) bool {
+	const least = 64 << 10 // bytes
+	var fs unix.Statfs_t
+	return unix.Statfs(dir, &fs) == nil && fs.Bavail*uint64(fs.Bsize) < least
 }
 
 func indent(text string) string {

@@ -1,7 +1,6 @@
 package aiperfrun
 
 import (
-	"encoding/json"
 	"strconv"
 	"time"
 
@@ -40,7 +39,7 @@ func (w Workload) Planned() int { return int(w.Requests + w.Warmup) }
 // there are as many data set entries as requests, in order, since AIPerf would
 // otherwise send the warm-ups' prompts again. The family's sampling parameters go
 // as the JSON they are.
-func (w Workload) command(model string, generation json.RawMessage) []string {
+func (w Workload) command(model string, parameters string) []string {
 	args := []string{
 		"{env}/bin/aiperf", "profile",
 		"--model", model,
@@ -69,8 +68,8 @@ func (w Workload) command(model string, generation json.RawMessage) []string {
 		"--random-seed", text(w.Seed),
 		"--request-timeout-seconds", strconv.FormatFloat(w.TimeoutS, 'f', -1, 64),
 	)
-	if len(generation) > 0 {
-		args = append(args, "--extra-inputs", string(generation))
+	if parameters != "" {
+		args = append(args, "--extra-inputs", parameters)
 	}
 	return append(args,
 		"--export-level", "raw",

@@ -55,8 +55,9 @@ type Sample struct {
 	Workload Workload    `json:"workload"`
 	Server   server.Spec `json:"server"`
 	Bundle   bundle.Info `json:"bundle"`
-	// ServedFile is the file that the engine loaded, BundleAfter the digest of
-	// the bundle after the run; before it, it is Bundle.Digest.
+	// ServedFile is the file that the engine loaded, empty if the server is
+	// somebody else's; BundleAfter is the digest of the bundle after the run,
+	// before it it is Bundle.Digest.
 	ServedFile  digest.Digest `json:"served_file"`
 	BundleAfter digest.Digest `json:"bundle_after"`
 	// Commands are those of the load generator and of the server.
@@ -101,11 +102,17 @@ func (s sampler) run(ctx context.Context, run *action.Run) (err error) {
 	if err != nil {
 		return err
 	}
+	if _, err := os.Stat(client.Bin(Client)); err != nil {
+		return fmt.Errorf("the client environment is damaged: %w; remove %s, and the next build makes it again", err, client.Dir)
+	}
 	sample := &Sample{
 		Version: 1, Workload: s.workload, Server: bed.Spec, Bundle: bed.Bundle, ServedFile: bed.ServedFile,
 		Commands: server.Commands(bed.Spec), Packages: bed.Packages, Interpreter: bed.Interpreter,
 		Host: host.Observe(bed.CPUs.Allowed), CPUs: bed.CPUs, Network: "host, loopback only by address",
 		Revision: host.ReadRevision(ctx, s.workspace),
+	}
+	if bed.Spec.External() {
+		sample.Network = "host; the way to the upstream server is not known"
 	}
 	sample.MeasuredPath.Version, sample.MeasuredPath.Sources = measured.Version, measured.Sources
 	for _, name := range []string{ClientDir, ServerDir} {
@@ -166,7 +173,7 @@ func (s sampler) measure(ctx context.Context, run *action.Run, sample *Sample, b
 // than 0 is recorded, not an error: AIPerf ends with 1 also when the server
 // refused every request, and then the exports say so.
 func (s sampler) load(ctx context.Context, run *action.Run, sample *Sample, srv *server.Server, bed *testbed.Testbed, client pyenv.Env) (time.Duration, error) {
-	command := s.workload.command(bed.Spec.Model, bed.Family.Generation)
+	command := s.workload.command(bed.Spec.Model, bed.Family.Parameters())
 	sample.Commands["client"] = command
 	args := server.Fill(command, map[string]string{
 		"env": client.Dir, "port": strconv.Itoa(srv.Port),
@@ -187,6 +194,10 @@ func (s sampler) load(ctx context.Context, run *action.Run, sample *Sample, srv 
 	}
 	var ended error
 	records := lineCounter{path: srv.Records()}
+	probes := 0
+	if sample.Validation != nil {
+		probes = sample.Validation.Probes
+	}
 	for running := true; running; {
 		select {
 		case <-proc.Done():
@@ -194,7 +205,7 @@ func (s sampler) load(ctx context.Context, run *action.Run, sample *Sample, srv 
 		case <-srv.Done():
 			ended, running = errors.New("the server ended during the run"), false
 		case <-time.After(progressInterval):
-			run.Progress(records.count(), s.workload.Planned(), "requests")
+			run.Progress(max(0, records.count()-probes), s.workload.Planned(), "requests")
 		}
 	}
 	if err := proc.Stop(clientGrace); err != nil {
@@ -203,13 +214,19 @@ func (s sampler) load(ctx context.Context, run *action.Run, sample *Sample, srv 
 	exit := &exec.ExitError{}
 	if err := proc.Wait(); errors.As(err, &exit) {
 		sample.ClientExit = exit.ExitCode()
+		if sample.ClientExit < 0 && ended == nil {
+			// What it exported by then may look whole and is not.
+			ended = fmt.Errorf("AIPerf was killed by something else: %w", err)
+		}
 	}
 	switch _, err := aiperf.RawFiles(os.DirFS(filepath.Join(run.Out, ClientDir))); {
 	case ctx.Err() != nil:
 		ended = context.Cause(ctx)
 	case err != nil && ended == nil:
-		tail, _ := supervise.Tail(logPath, logTail)
-		ended = fmt.Errorf("AIPerf ended with exit status %d: %w; last lines of its log:\n%s", sample.ClientExit, err, tail)
+		ended = fmt.Errorf("AIPerf ended with exit status %d: %w", sample.ClientExit, err)
+		if tail, _ := supervise.Tail(logPath, logTail); tail != "" {
+			ended = fmt.Errorf("%w; last lines of its log:\n%s", ended, tail)
+		}
 	}
 	return proc.CPUTime(), ended
 }

@@ -126,7 +126,7 @@ func pack(ctx context.Context, t *graph.Target, run *action.Run) error {
 	if err != nil {
 		return err
 	}
-	generation := []byte(cmp.Or(string(fam.Generation), "{}") + "\n")
+	generation := []byte(cmp.Or(fam.Parameters(), "{}") + "\n")
 	info := Info{
 		Version: 1, Model: ckpt.HFID, Family: fam.ID, Tasks: fam.Tasks,
 		Precision: model.precision, Context: int(context), TensorParallel: int(t.Int("tensor_parallel")), Licence: ckpt.Licence,

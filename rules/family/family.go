@@ -45,6 +45,16 @@ type Serving struct {
 	Generation json.RawMessage `json:"generation,omitempty"`
 }
 
+// Parameters are the sampling parameters as one line of JSON; empty if there are
+// none.
+func (s Serving) Parameters() string {
+	var line bytes.Buffer
+	if len(s.Generation) == 0 || json.Compact(&line, s.Generation) != nil {
+		return "" // what was frozen is valid
+	}
+	return line.String()
+}
+
 // Tasks are the capabilities that shared code can dispatch on.
 var Tasks = []string{"chat", "completions"}
 

@@ -22,6 +22,7 @@ import (
 	"assay/cache/cas"
 	"assay/cache/durable"
 	"assay/engine/action"
+	"assay/rules/compare"
 	"assay/rules/internal/jsonfile"
 	"assay/rules/internal/ledger"
 	"assay/rules/internal/metrics"
@@ -49,11 +50,12 @@ type publication struct {
 // Rule is the rule `publish`.
 var Rule = rule.Rule{
 	Schema: &schema.Rule{
-		Name: "publish", Version: 2,
+		Name: "publish", Version: 3,
 		Doc: "Publishes joins: report, tables, every request, and an OCI image layout.",
 		Attrs: []schema.Attr{
 			{Name: "joins", Kind: schema.LabelList, Required: true, Rules: []string{"join"}, Doc: "What is published, a row each."},
 			{Name: "validations", Kind: schema.LabelList, Rules: []string{"validate_family"}, Doc: "The validations that rows may rest on; a verdict counts only for the bundle that was served."},
+			{Name: "comparisons", Kind: schema.LabelList, Rules: []string{"compare"}, Doc: "Comparisons to show after the rows."},
 			{Name: "title", Kind: schema.String, Required: true, Doc: "The title of the report."},
 			{Name: "dir", Kind: schema.String, Required: true, Pattern: `[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*`,
 				PatternDoc: "a path below the workspace", Doc: "The directory to write, below the workspace. It belongs to this target."},
@@ -73,15 +75,22 @@ func analyze(c *rule.Context, t *graph.Target, a *action.Action) []schema.Proble
 	for i, label := range validations {
 		a.Deps = append(a.Deps, action.Dep{Role: validationRole(i), ID: label.String(), Path: validatefamily.VerdictFile})
 	}
+	comparisons := t.Labels("comparisons")
+	for i, label := range comparisons {
+		a.Deps = append(a.Deps, action.Dep{Role: comparisonRole(i), ID: label.String(), Path: compare.File})
+	}
 	dir := c.Path(t.String("dir"))
 	a.Check = func(ctx context.Context, tree cas.Ref, store *cas.Store) error {
-		if err := inPlace(ctx, dir, tree, store); err != nil {
+		if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("%s is not there", t.String("dir"))
+		}
+		if err := inPlace(ctx, dir, "", tree, store); err != nil {
 			return fmt.Errorf("%s is not as it was published: %w", t.String("dir"), err)
 		}
 		return nil
 	}
 	a.Run = func(ctx context.Context, run *action.Run) error {
-		files, err := render(t.String("title"), len(joins), len(validations), run)
+		files, err := render(t.String("title"), len(joins), len(validations), len(comparisons), run)
 		if err != nil {
 			return err
 		}
@@ -104,8 +113,10 @@ func role(i int) string { return fmt.Sprintf("joins/%03d", i) }
 
 func validationRole(i int) string { return fmt.Sprintf("validations/%03d", i) }
 
+func comparisonRole(i int) string { return fmt.Sprintf("comparisons/%03d", i) }
+
 // render makes the files that are published, but for the layout and the sums.
-func render(title string, joins, validations int, run *action.Run) ([]file, error) {
+func render(title string, joins, validations, comparisons int, run *action.Run) ([]file, error) {
 	verdicts := make([]validatefamily.Verdict, validations)
 	for i := range verdicts {
 		if err := jsonfile.Read(run.Input(validationRole(i)), &verdicts[i]); err != nil {
@@ -113,6 +124,13 @@ func render(title string, joins, validations int, run *action.Run) ([]file, erro
 		}
 	}
 	results := Results{Schema: ResultsSchema, Title: title, Definitions: metrics.Definitions}
+	for i := range comparisons {
+		var c compare.Comparison
+		if err := jsonfile.Read(run.Input(comparisonRole(i)), &c); err != nil {
+			return nil, err
+		}
+		results.Comparisons = append(results.Comparisons, c)
+	}
 	var ledgers []file
 	entries := make([][][]ledger.Entry, joins) // of each row's samples
 	for i := range joins {
@@ -317,8 +335,9 @@ func insideWorkspace(workspace, dir string) error {
 	return nil
 }
 
-// inPlace checks that dir holds the tree's files, byte for byte.
-func inPlace(ctx context.Context, dir string, ref cas.Ref, store *cas.Store) error {
+// inPlace checks that dir holds the tree's files, byte for byte; below is where the
+// tree stands in dir.
+func inPlace(ctx context.Context, dir, below string, ref cas.Ref, store *cas.Store) error {
 	tree, err := store.Tree(ref)
 	if err != nil {
 		return err
@@ -328,19 +347,19 @@ func inPlace(ctx context.Context, dir string, ref cas.Ref, store *cas.Store) err
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		place := filepath.Join(dir, e.Name)
+		name := path.Join(below, e.Name)
 		if e.Type == "dir" {
-			errs = append(errs, inPlace(ctx, place, e.Ref(), store))
+			errs = append(errs, inPlace(ctx, dir, name, e.Ref(), store))
 			continue
 		}
-		data, err := os.ReadFile(place)
+		data, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(name)))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			errs = append(errs, fmt.Errorf("%s is missing", e.Name))
+			errs = append(errs, fmt.Errorf("%s is missing", name))
 		case err != nil:
 			errs = append(errs, err)
 		case digest.FromBytes(data) != e.Digest:
-			errs = append(errs, fmt.Errorf("%s was changed", e.Name))
+			errs = append(errs, fmt.Errorf("%s was changed", name))
 		}
 	}
 	return errors.Join(errs...)

@@ -17,6 +17,7 @@ func writeReport(w io.Writer, r Results) {
 	for _, row := range r.Rows {
 		writeRow(w, row)
 	}
+	writeComparisons(w, r.Comparisons)
 	fmt.Fprintf(w, "\n## Definitions\n\n")
 	for _, name := range slices.Sorted(maps.Keys(r.Definitions)) {
 		fmt.Fprintf(w, "* `%s`: %s\n", name, r.Definitions[name])
@@ -154,8 +155,10 @@ func provenance(r Row) []fact {
 		add("upstream revision (claimed)", "`%s`", p.ClaimedRevision)
 	}
 	add("bundle", "`%s`", p.Bundle)
-	add("served file", "`%s`", p.ServedFile)
-	add("server", "%s in-process, %s of %s, prompt cache %s", r.Server.Engine, count(r.Server.Replicas, "replica"), count(r.Server.Threads, "thread"), onOff(r.Server.PromptCache))
+	if !r.Server.External() {
+		add("served file", "`%s`", p.ServedFile)
+	}
+	add("server", "%s, %s of %s, prompt cache %s", r.Server.Engine, count(r.Server.Replicas, "replica"), count(r.Server.Threads, "thread"), onOff(r.Server.PromptCache))
 	for _, s := range r.Samples {
 		add("sample "+s.ID, "%s to %s", s.Started.Format("2006-01-02 15:04:05Z"), s.Finished.Format("15:04:05Z"))
 		add("source revision", "%s", revision(s))

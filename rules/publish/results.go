@@ -11,6 +11,7 @@ import (
 
 	"assay/rules/aiperfrun"
 	"assay/rules/checkpoint"
+	"assay/rules/compare"
 	"assay/rules/internal/host"
 	"assay/rules/internal/ledger"
 	"assay/rules/internal/metrics"
@@ -27,10 +28,12 @@ const ResultsSchema = 1
 
 // Results is results.json.
 type Results struct {
-	Schema      int               `json:"schema"`
-	Title       string            `json:"title"`
-	Rows        []Row             `json:"rows"`
-	Definitions map[string]string `json:"definitions"`
+	Schema int    `json:"schema"`
+	Title  string `json:"title"`
+	Rows   []Row  `json:"rows"`
+	// Comparisons are of runs with matched work, or say why it was not.
+	Comparisons []compare.Comparison `json:"comparisons,omitempty"`
+	Definitions map[string]string    `json:"definitions"`
 }
 
 // Row is one checkpoint, profile and workload.
@@ -146,6 +149,9 @@ func newSample(s join.Sample) Sample {
 // gaps lists what the row does not show, so that nobody has to guess.
 func gaps(r Row) []string {
 	var list []string
+	if r.Server.External() {
+		list = append(list, "the bundle was not ours to check: the server ran already, and nothing shows what it had loaded")
+	}
 	if r.Status.State == implemented {
 		list = append(list, "no passing validation: nothing is said about the answers being right by the family's criteria")
 	}

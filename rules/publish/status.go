@@ -40,8 +40,9 @@ func (s Status) String() string {
 // and the file that was loaded; of several the first that passed.
 func status(row Row, verdicts []validatefamily.Verdict) Status {
 	s := Status{State: implemented, Detail: "not validated"}
+	external := row.Server.External()
 	for _, v := range verdicts {
-		if v.Bundle != row.Profile.Bundle || v.ServedFile != row.Profile.ServedFile {
+		if external || v.Bundle != row.Profile.Bundle || v.ServedFile != row.Profile.ServedFile {
 			continue
 		}
 		if v.Passed {
@@ -50,7 +51,11 @@ func status(row Row, verdicts []validatefamily.Verdict) Status {
 		}
 		s.Detail = "validation failed"
 	}
-	if s.State == implemented {
+	switch {
+	case external:
+		s.Detail = "the bundle was not ours to check"
+		s.Reasons = []string{"an external server: nothing shows that it served this bundle"}
+	case s.State == implemented:
 		s.Reasons = []string{"no passing validation of the bundle that was served"}
 	}
 	s.Reasons = append(s.Reasons, unqualified(row)...)

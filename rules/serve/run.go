@@ -13,6 +13,7 @@ import (
 	"assay/rules/internal/gateway"
 	"assay/rules/internal/scripted"
 	"assay/rules/internal/server"
+	"assay/rules/internal/upstream"
 )
 
 // Gateway runs the native server of a configuration file until ctx ends. When
@@ -49,4 +50,10 @@ func ScriptedWorker(ctx context.Context, script string, stdin io.Reader, stdout 
 		os.Exit(scripted.DeathStatus) // a scripted death is a real one
 	}
 	return err
+}
+
+// UpstreamWorker speaks the worker protocol on stdin and stdout, and forwards to a
+// server that runs already.
+func UpstreamWorker(ctx context.Context, url, model string, stdin io.Reader, stdout, stderr io.Writer) error {
+	return upstream.Run(ctx, upstream.Upstream{URL: url, Model: model}, stdin, stdout, slog.New(slog.NewTextHandler(stderr, nil)))
 }

@@ -4,10 +4,14 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 
 	"assay/engine/action"
 	"assay/rules/bundle"
@@ -15,14 +19,16 @@ import (
 	"assay/rules/internal/rule"
 	"assay/rules/internal/scripted"
 	"assay/rules/internal/server"
+	"assay/rules/internal/upstream"
 	"assay/starlark/graph"
 	"assay/starlark/schema"
 )
 
 // Files of the output.
 const (
-	SpecFile   = "server.json" // a server.Spec
-	ScriptFile = "script.json"
+	SpecFile     = "server.json" // a server.Spec
+	ScriptFile   = "script.json"
+	UpstreamFile = "upstream.json" // a server.Upstream
 )
 
 // Rule is the rule `serve`.
@@ -31,9 +37,12 @@ var Rule = rule.Rule{
 		Name: "serve", Version: 1,
 		Doc: "Specifies a native server for a bundle. It runs inside each sample.",
 		Attrs: []schema.Attr{
-			{Name: "bundle", Kind: schema.Label, Required: true, Rules: []string{"bundle"}, Doc: "What is served."},
-			{Name: "engine", Kind: schema.String, Default: server.LlamaCPP, Values: []string{server.LlamaCPP, server.Scripted}, Doc: "The engine of the workers."},
-			{Name: "runtime", Kind: schema.Label, Rules: []string{"python_env"}, Doc: "The environment of a Python worker: `llama.cpp` needs one with xllamacpp."},
+			{Name: "bundle", Kind: schema.Label, Required: true, Rules: []string{"bundle"}, Doc: "What is served. With `url` it gives tokenizer, context and family only: what that server loaded is not ours to check."},
+			{Name: "engine", Kind: schema.String, Default: server.LlamaCPP, Values: server.Engines,
+				Doc: "The engine of the workers. `llama.cpp` calls the model in-process, `llama.cpp-http` over the engine's own HTTP server, `openai-http` forwards to `url`."},
+			{Name: "url", Kind: schema.String, Doc: "For `openai-http`: the base URL of a server that runs already, such as `http://127.0.0.1:9000`. It is never published."},
+			{Name: "model", Kind: schema.String, Doc: "What the model is called at `url`; by default as in the bundle."},
+			{Name: "runtime", Kind: schema.Label, Rules: []string{"python_env"}, Doc: "The environment of a Python worker: `llama.cpp` and `llama.cpp-http` need one with xllamacpp."},
 			{Name: "script", Kind: schema.File, Doc: "Timing and faults of the `scripted` engine."},
 			{Name: "replicas", Kind: schema.Int, Default: int64(1), Min: at(1), Max: at(64), Doc: "Lanes: requests served at the same time, each by a worker of its own."},
 			{Name: "threads", Kind: schema.Int, Default: int64(1), Min: at(1), Max: at(1024), Doc: "Threads of each worker."},
@@ -53,20 +62,40 @@ var Rule = rule.Rule{
 func at(x float64) *float64 { return &x }
 
 func check(v map[string]any) []schema.Problem {
-	engine := v["engine"]
+	engine, _ := v["engine"].(string)
 	var problems []schema.Problem
-	needs := func(attr, of string) {
+	add := func(attr, format string, args ...any) {
+		problems = append(problems, schema.Problem{Attr: attr, Message: fmt.Sprintf(format, args...)})
+	}
+	needs := func(attr string, engines ...string) {
 		given := v[attr] != ""
-		switch {
-		case engine == of && !given:
-			problems = append(problems, schema.Problem{Attr: attr, Message: fmt.Sprintf("engine %q needs `%s`", of, attr)})
-		case engine != of && given:
-			problems = append(problems, schema.Problem{Attr: attr, Message: fmt.Sprintf("`%s` goes with engine %q", attr, of)})
+		switch wanted := slices.Contains(engines, engine); {
+		case wanted && !given:
+			add(attr, "engine %q needs `%s`", engine, attr)
+		case !wanted && given:
+			add(attr, "`%s` goes with engine %s", attr, quoted(engines))
 		}
 	}
-	needs("runtime", server.LlamaCPP)
+	needs("runtime", server.LlamaCPP, server.LlamaHTTP)
 	needs("script", server.Scripted)
+	needs("url", server.OpenAIHTTP)
+	if v["model"] != "" && engine != server.OpenAIHTTP {
+		add("model", "`model` goes with engine %q", server.OpenAIHTTP)
+	}
+	if text, _ := v["url"].(string); text != "" {
+		if fault := upstream.CheckURL(text); fault != nil {
+			add("url", "%v", fault)
+		}
+	}
 	return problems
+}
+
+func quoted(names []string) string {
+	list := make([]string, len(names))
+	for i, name := range names {
+		list[i] = strconv.Quote(name)
+	}
+	return strings.Join(list, " or ")
 }
 
 func analyze(c *rule.Context, t *graph.Target, a *action.Action) []schema.Problem {
@@ -88,6 +117,12 @@ func analyze(c *rule.Context, t *graph.Target, a *action.Action) []schema.Proble
 		}
 		if file, ok := t.File("script"); ok {
 			if err := copyScript(run, file); err != nil {
+				return err
+			}
+		}
+		if url := t.String("url"); url != "" {
+			u := server.Upstream{URL: url, Model: cmp.Or(t.String("model"), info.Model)}
+			if err := jsonfile.Write(filepath.Join(run.Out, UpstreamFile), u); err != nil {
 				return err
 			}
 		}

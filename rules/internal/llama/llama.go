@@ -10,11 +10,18 @@ import _ "embed"
 //go:embed worker.py
 var Worker []byte
 
+// Transports: how a request reaches the engine.
+const (
+	InProcess = "in_process" // a call in the worker's own process
+	HTTP      = "http"       // the engine's own HTTP server, over loopback
+)
+
 // Config is what the program is told.
 type Config struct {
 	Model       string `json:"model"`   // path of the GGUF file
 	Context     int    `json:"context"` // tokens
 	Threads     int    `json:"threads"`
 	PromptCache bool   `json:"prompt_cache"`
+	Transport   string `json:"transport"`
 	MMProj      string `json:"mmproj,omitempty"` // path of the projector for media
 }

@@ -28,9 +28,20 @@ func TestRealModel(t *testing.T) {
 	if python == "" || model == "" {
 		t.Skip("ASSAY_TEST_LLAMA_PYTHON and ASSAY_TEST_GGUF are not set")
 	}
+	for transport, scopes := range map[string][2]string{
+		llama.InProcess: {record.ScopeCall, record.ScopeStream},
+		llama.HTTP:      {record.ScopeHTTPCall, record.ScopeHTTPStream},
+	} {
+		t.Run(transport, func(t *testing.T) { serveRealModel(t, python, model, transport, scopes) })
+	}
+}
+
+// serveRealModel asks all that a worker must answer; scopes are those of a buffered
+// and of a streamed task.
+func serveRealModel(t *testing.T, python, model, transport string, scopes [2]string) {
 	dir := t.TempDir()
 	program, config := filepath.Join(dir, "worker.py"), filepath.Join(dir, "config.json")
-	settings, _ := json.Marshal(llama.Config{Model: model, Context: 512, Threads: 1})
+	settings, _ := json.Marshal(llama.Config{Model: model, Context: 512, Threads: 1, Transport: transport})
 	for path, data := range map[string][]byte{program: llama.Worker, config: settings} {
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
@@ -220,8 +231,11 @@ func TestRealModel(t *testing.T) {
 		}
 		seen++
 		sum := sha256.Sum256([]byte(want))
-		task := r.Task
-		if r.Outcome != record.Completed || task.TextSHA256 != hex.EncodeToString(sum[:]) || task.TextBytes != int64(len(want)) ||
+		task, scope := r.Task, scopes[0]
+		if r.Stream {
+			scope = scopes[1]
+		}
+		if task.Scope != scope || r.Outcome != record.Completed || task.TextSHA256 != hex.EncodeToString(sum[:]) || task.TextBytes != int64(len(want)) ||
 			*task.CachedTokens != 0 || *task.CompletionTokens != 12 || task.WallNS <= 0 || task.WallNS > r.TotalNS || task.Engine["predicted_ms"] <= 0 {
 			t.Errorf("record %+v %+v", r, task)
 		}
@@ -238,9 +252,10 @@ func TestAModelThatIsMissing(t *testing.T) {
 		t.Skip("ASSAY_TEST_LLAMA_PYTHON is not set")
 	}
 	for name, c := range map[string]struct{ config, want string }{
-		"model":  {`{"model":"/nonexistent.gguf","context":64,"threads":1,"prompt_cache":false}`, "No such file or directory: '/nonexistent.gguf'"},
-		"config": {`{"model":"x","thread":1}`, "missing or unknown: context, prompt_cache, thread, threads"},
-		"kind":   {`{"model":"x","context":"64","threads":1,"prompt_cache":false}`, "context must be of type int"},
+		"model":  {`{"model":"/nonexistent.gguf","context":64,"threads":1,"prompt_cache":false,"transport":"in_process"}`, "No such file or directory: '/nonexistent.gguf'"},
+		"config": {`{"model":"x","thread":1}`, "missing or unknown: context, prompt_cache, thread, threads, transport"},
+		"kind":   {`{"model":"x","context":"64","threads":1,"prompt_cache":false,"transport":"http"}`, "context must be of type int"},
+		"way":    {`{"model":"x","context":64,"threads":1,"prompt_cache":false,"transport":"pigeon"}`, "transport must be one of in_process, http"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

@@ -27,6 +27,7 @@ var folders = []string{
 	"rules/internal/scripted",
 	"rules/internal/server",
 	"rules/internal/testbed",
+	"rules/internal/upstream",
 	"rules/internal/worker",
 }
 

@@ -33,13 +33,19 @@ const (
 	Protocol     Reason = "protocol"      // the worker broke its protocol or died
 )
 
-// Scopes of the native task-call time.
+// Scopes of the task-call time.
 const (
 	// ScopeCall is the wall time of one buffered in-process call to the engine.
 	ScopeCall = "public_task_call_wall"
 	// ScopeStream is the wall time of one streaming call. The engine's callback
 	// waits for the pipe to the gateway, so back-pressure is inside.
 	ScopeStream = "public_task_stream_wall_including_backpressure"
+	// ScopeHTTPCall is the wall time of one buffered request to an engine's own
+	// HTTP server, connection included, as the worker waits for it.
+	ScopeHTTPCall = "upstream_http_call_wall"
+	// ScopeHTTPStream is the same of a streamed request. The worker reads no
+	// further while the pipe to the gateway is full, so back-pressure is inside.
+	ScopeHTTPStream = "upstream_http_stream_wall_including_backpressure"
 )
 
 // Record is the terminal record of one request.
@@ -97,7 +103,7 @@ type Error struct {
 type Task struct {
 	// Scope is one of the Scope constants; it says what WallNS covers.
 	Scope string `json:"scope"`
-	// WallNS is the wall time of the in-process call, FirstIncrementNS the time
+	// WallNS is the wall time of the call to the engine, FirstIncrementNS the time
 	// from its start to the first increment; both by the worker's clock.
 	WallNS           int64  `json:"wall_ns"`
 	FirstIncrementNS *int64 `json:"first_increment_ns,omitempty"`

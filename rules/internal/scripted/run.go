@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -142,6 +143,9 @@ func (w *scripted) start(ctx context.Context) error {
 	if !sleep(ctx, milliseconds(s.DelayMS)) {
 		return nil
 	}
+	if s.Mode == StartDieLate {
+		return ErrDied
+	}
 	if s.Mode == StartFatal {
 		message := s.Message
 		if message == "" {
@@ -210,7 +214,7 @@ func (w *scripted) answer(ctx context.Context, ordinal int, r request) error {
 		patience = ctx
 	}
 	for i := 0; ; i++ {
-		if c.do.Fault != "" && c.do.Fault != DeltaAfterDone && i == min(c.do.After, len(tokens)) {
+		if !slices.Contains([]Fault{"", DeltaAfterDone, DieAfterDone}, c.do.Fault) && i == min(c.do.After, len(tokens)) {
 			if over, err := w.fault(ctx, c); over || err != nil {
 				return err
 			}
@@ -235,8 +239,11 @@ func (w *scripted) answer(ctx context.Context, ordinal int, r request) error {
 	if err := w.say(c.done(&finish)); err != nil {
 		return err
 	}
-	if c.do.Fault == DeltaAfterDone {
+	switch c.do.Fault {
+	case DeltaAfterDone:
 		return w.say(&worker.Delta{ID: c.ID, Text: "too late"})
+	case DieAfterDone:
+		return ErrDied
 	}
 	return nil
 }

@@ -44,6 +44,7 @@ type StartMode string
 const (
 	StartFatal    StartMode = "fatal"     // says that it cannot load, and exits
 	StartDie      StartMode = "die"       // exits without a word
+	StartDieLate  StartMode = "die_late"  // exits while it loads, after its first frame
 	StartHang     StartMode = "hang"      // never gets ready
 	StartBadHello StartMode = "bad_hello" // claims another protocol version
 )
@@ -112,9 +113,10 @@ const (
 	Oversize        Fault = "oversize_frame"   // a line over the limit
 	WrongID         Fault = "wrong_id"         // a frame for another request
 	DeltaAfterDone  Fault = "delta_after_done" // one more piece after the end
+	DieAfterDone    Fault = "die_after_done"   // the process exits between requests
 )
 
-var faults = []Fault{"", Reject, ContextExceeded, Fail, Break, Die, Hang, Malformed, Oversize, WrongID, DeltaAfterDone}
+var faults = []Fault{"", Reject, ContextExceeded, Fail, Break, Die, Hang, Malformed, Oversize, WrongID, DeltaAfterDone, DieAfterDone}
 
 // Load reads a script from a file.
 func Load(path string) (*Script, error) {
@@ -136,7 +138,7 @@ func Parse(data []byte) (*Script, error) {
 		return nil, err
 	}
 	var errs []error
-	if !slices.Contains([]StartMode{"", StartFatal, StartDie, StartHang, StartBadHello}, s.Start.Mode) {
+	if !slices.Contains([]StartMode{"", StartFatal, StartDie, StartDieLate, StartHang, StartBadHello}, s.Start.Mode) {
 		errs = append(errs, fmt.Errorf("start: unknown mode %q", s.Start.Mode))
 	}
 	if s.Start.DelayMS < 0 {

@@ -174,6 +174,7 @@ func TestEnds(t *testing.T) {
 			w.in.Close()
 		}, nil},
 		{"dies at the start", `{"start":{"mode":"die"}}`, func(*session) {}, ErrDied},
+		{"dies while it loads", `{"start":{"mode":"die_late"}}`, func(w *session) { w.reply() }, ErrDied},
 		{"cannot load", `{"start":{"mode":"fatal"}}`, func(w *session) {
 			w.reply()
 			if f, ok := w.reply().(*worker.Fatal); !ok {
@@ -184,6 +185,13 @@ func TestEnds(t *testing.T) {
 			w.reply()
 			w.reply()
 			if _, r := w.ask("r", `{}`, false); r != nil {
+				w.t.Errorf("got %+v", r)
+			}
+		}, ErrDied},
+		{"dies between requests", `{"default":{"fault":"die_after_done"}}`, func(w *session) {
+			w.reply()
+			w.reply()
+			if _, r := w.ask("r", `{}`, false); r.(*worker.Done).FinishReason == nil {
 				w.t.Errorf("got %+v", r)
 			}
 		}, ErrDied},

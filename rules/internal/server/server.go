@@ -27,9 +27,20 @@ import (
 
 // Engines behind the gateway.
 const (
-	LlamaCPP = "llama.cpp" // in-process, through xllamacpp
-	Scripted = "scripted"  // timing and faults from a file, for tests
+	LlamaCPP   = "llama.cpp"      // in-process, through xllamacpp
+	LlamaHTTP  = "llama.cpp-http" // the same process, through its own HTTP server
+	OpenAIHTTP = "openai-http"    // a server that runs already, at a URL
+	Scripted   = "scripted"       // timing and faults from a file, for tests
 )
+
+// Engines lists the engines, the default first.
+var Engines = []string{LlamaCPP, LlamaHTTP, OpenAIHTTP, Scripted}
+
+// transports are those of the engines whose worker is the one of package llama.
+var transports = map[string]string{LlamaCPP: llama.InProcess, LlamaHTTP: llama.HTTP}
+
+// NeedsPython says whether the workers of an engine run in a Python environment.
+func NeedsPython(engine string) bool { return transports[engine] != "" }
 
 // Spec specifies a server: all that decides how it behaves. Durations are in
 // seconds.
@@ -49,13 +60,26 @@ type Spec struct {
 	MaxOutput    int      `json:"max_output_tokens"`
 }
 
+// External says that the model is somebody else's server's: what it loaded is not
+// ours to check.
+func (s Spec) External() bool { return s.Engine == OpenAIHTTP }
+
+// Upstream is a server that runs already. It is no part of Spec, which is
+// published: a URL names a machine.
+type Upstream struct {
+	URL   string `json:"url"`
+	Model string `json:"model"` // what the model is called there
+}
+
 // Place says where and with what a server runs.
 type Place struct {
-	// Assay is this program, which is also the gateway and the scripted worker.
+	// Assay is this program, which is also the gateway and the workers in Go.
 	Assay string
 	// Python runs the worker of llama.cpp; Model is the file it loads; Script is
 	// the scripted worker's.
 	Python, Model, Script string
+	// Upstream is for OpenAIHTTP.
+	Upstream Upstream
 	// Dir gets configuration, records and log.
 	Dir string
 	// Gateway and Workers are the CPU sets; Workers is split between replicas.
@@ -280,7 +304,9 @@ func Commands(spec Spec) map[string][]string {
 	switch spec.Engine {
 	case Scripted:
 		commands["worker"] = []string{"{assay}", "scripted-worker", "--script", "{script}"}
-	case LlamaCPP:
+	case OpenAIHTTP:
+		commands["worker"] = []string{"{assay}", "gateway", "upstream-worker", "--url", "{url}", "--model", "{model}"}
+	case LlamaCPP, LlamaHTTP:
 		commands["worker"] = []string{"{python}", "-I", "{worker.py}", "--config", "{worker.json}"}
 	}
 	return commands
@@ -294,11 +320,11 @@ func workerCommand(spec Spec, place Place) ([]string, error) {
 		return nil, fmt.Errorf("there is no engine %q", spec.Engine)
 	}
 	source, config := filepath.Join(place.Dir, "worker.py"), filepath.Join(place.Dir, "worker.json")
-	if spec.Engine == LlamaCPP {
+	if transport, ok := transports[spec.Engine]; ok {
 		err := errors.Join(
 			os.WriteFile(source, llama.Worker, 0o644),
 			jsonfile.Write(config, llama.Config{
-				Model: place.Model, Threads: spec.Threads, Context: spec.Context, PromptCache: spec.PromptCache,
+				Model: place.Model, Threads: spec.Threads, Context: spec.Context, PromptCache: spec.PromptCache, Transport: transport,
 			}),
 		)
 		if err != nil {
@@ -307,6 +333,7 @@ func workerCommand(spec Spec, place Place) ([]string, error) {
 	}
 	return Fill(command, map[string]string{
 		"assay": place.Assay, "script": place.Script, "python": place.Python, "worker.py": source, "worker.json": config,
+		"url": place.Upstream.URL, "model": place.Upstream.Model,
 	}), nil
 }
 

@@ -80,7 +80,8 @@ type Testbed struct {
 	Bundle bundle.Info
 	Family family.Serving
 	CPUs   CPUs
-	// ServedFile is the digest of the file that the engine loads.
+	// ServedFile is the digest of the file that the engine loads, empty if the
+	// server is somebody else's.
 	ServedFile digest.Digest
 	// Tokenizer is a directory with the bundle's tokenizer, in Hugging Face's form.
 	Tokenizer string
@@ -188,7 +189,12 @@ func (t *Testbed) prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	if t.Spec.Engine == server.LlamaCPP {
+	if t.Spec.External() {
+		if err := jsonfile.Read(filepath.Join(t.run.Input(serverRole), serve.UpstreamFile), &t.place.Upstream); err != nil {
+			return err
+		}
+	}
+	if server.NeedsPython(t.Spec.Engine) {
 		env, err := t.Environment(ctx, runtimeRole)
 		if err != nil {
 			return err
@@ -206,8 +212,10 @@ func (t *Testbed) prepare(ctx context.Context) error {
 		return err
 	}
 	defer f.Close()
-	if t.ServedFile, err = bundle.Extract(b, bundle.Checkpoint, t.place.Model); err != nil {
-		return err
+	if !t.Spec.External() {
+		if t.ServedFile, err = bundle.Extract(b, bundle.Checkpoint, t.place.Model); err != nil {
+			return err
+		}
 	}
 	for _, section := range []string{bundle.Tokenizer, bundle.TokenizerConfig} {
 		if _, err := bundle.Extract(b, section, filepath.Join(t.Tokenizer, section)); err != nil {
