@@ -27,78 +27,16 @@ const DeathStatus = 3
 // Run serves requests from stdin until it ends, a shutdown frame comes or ctx
 // ends. The end of stdin means that the gateway is gone.
 func Run(ctx context.Context, script *Script, stdin io.Reader, stdout io.Writer) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	w := &scripted{script: script, out: stdout, requests: make(chan request)}
-	go w.read(ctx, cancel, stdin)
-	err := w.serve(ctx)
-	if cause := context.Cause(ctx); errors.Is(cause, errLeave) {
-		return nil
-	} else if cause != nil {
-		return cause
-	}
-	return err
+	w := &scripted{script: script, out: stdout}
+	return worker.Serve(ctx, stdin, w.serve)
 }
-
-// errLeave is the cause of an orderly end.
-var errLeave = errors.New("told to leave")
 
 type scripted struct {
-	script   *Script
-	out      io.Writer
-	requests chan request
+	script *Script
+	out    io.Writer
 }
 
-// request is a request with the context that a cancel frame ends.
-type request struct {
-	*worker.Generate
-	ctx    context.Context
-	cancel context.CancelFunc
-}
-
-// read passes on the gateway's frames and cancels ctx when they end. It reads
-// also while a request is served, so that a cancel is seen.
-func (w *scripted) read(ctx context.Context, cancel context.CancelCauseFunc, stdin io.Reader) {
-	lines := worker.Lines(stdin, worker.MaxRequest)
-	current := request{Generate: new(worker.Generate), cancel: func() {}}
-	defer func() { current.cancel() }()
-	for lines.Scan() {
-		frame, err := worker.DecodeRequest(lines.Bytes())
-		if err != nil {
-			cancel(fmt.Errorf("from the gateway: %w", err))
-			return
-		}
-		switch f := frame.(type) {
-		case *worker.Generate:
-			current.cancel() // the last one has ended
-			current.Generate = f
-			current.ctx, current.cancel = context.WithCancel(ctx)
-			select {
-			case w.requests <- current:
-			case <-ctx.Done():
-				return
-			}
-		case *worker.Tokenize: // it never said that it could
-			cancel(errors.New("from the gateway: a tokenize frame without the capability"))
-			return
-		case *worker.Cancel:
-			// It may be late, and then it is for no request.
-			if f.ID == current.ID {
-				current.cancel()
-			}
-		case *worker.Shutdown:
-			cancel(errLeave)
-			return
-		}
-	}
-	if err := lines.Err(); err != nil {
-		cancel(fmt.Errorf("from the gateway: %w", err))
-		return
-	}
-	cancel(errLeave)
-}
-
-func (w *scripted) serve(ctx context.Context) error {
+func (w *scripted) serve(ctx context.Context, calls <-chan worker.Call) error {
 	if err := w.start(ctx); err != nil {
 		return err
 	}
@@ -106,7 +44,7 @@ func (w *scripted) serve(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case r := <-w.requests:
+		case r := <-calls:
 			if err := w.answer(ctx, ordinal, r); err != nil {
 				return err
 			}
@@ -182,7 +120,7 @@ type call struct {
 	tokens int
 }
 
-func (w *scripted) answer(ctx context.Context, ordinal int, r request) error {
+func (w *scripted) answer(ctx context.Context, ordinal int, r worker.Call) error {
 	c := &call{Generate: r.Generate, began: time.Now()}
 	var body struct {
 		Messages []struct {
@@ -209,7 +147,7 @@ func (w *scripted) answer(ctx context.Context, ordinal int, r request) error {
 		finish = c.do.FinishReason
 	}
 
-	patience := r.ctx
+	patience := r.Context
 	if c.do.IgnoreCancel {
 		patience = ctx
 	}

@@ -28,7 +28,7 @@ var paths = map[string]string{"chat": "/v1/chat/completions", "completions": "/v
 
 // call is one request in progress, and what is known of the answer.
 type call struct {
-	request
+	worker.Call
 	began  time.Time
 	wall   time.Duration
 	first  *int64 // ns
@@ -56,8 +56,8 @@ func broken(format string, args ...any) *refusal {
 
 // forward sends a request on and relays the answer. The error tells of the way to
 // the gateway.
-func (w *forwarder) forward(r request) error {
-	c := &call{request: r, sum: sha256.New()}
+func (w *forwarder) forward(r worker.Call) error {
+	c := &call{Call: r, sum: sha256.New()}
 	c.began = time.Now()
 	err := w.exchange(c)
 	c.wall = time.Since(c.began)
@@ -66,7 +66,7 @@ func (w *forwarder) forward(r request) error {
 	switch {
 	case errors.As(err, &lost):
 		return lost.err
-	case r.ctx.Err() != nil && c.finish == nil:
+	case r.Context.Err() != nil && c.finish == nil:
 		return w.say(&worker.Error{ID: c.ID, Status: 499, Code: "cancelled", Type: "cancelled", Message: "cancelled", Task: c.task()})
 	case errors.As(err, &refused):
 		return w.say(&worker.Error{ID: c.ID, Status: refused.status, Code: refused.code, Type: refused.kind, Message: refused.message, Task: c.task()})
@@ -106,7 +106,7 @@ func (w *forwarder) exchange(c *call) error {
 	if err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(c.ctx, http.MethodPost, w.base+paths[c.Endpoint], bytes.NewReader(data))
+	req, err := http.NewRequestWithContext(c.Context, http.MethodPost, w.base+paths[c.Endpoint], bytes.NewReader(data))
 	if err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func (w *forwarder) relay(c *call, r io.Reader) error {
 		switch {
 		case errors.Is(err, io.EOF), err == nil && string(event.Data) == "[DONE]":
 			return nil
-		case err != nil && c.pieces > 0 && c.ctx.Err() == nil:
+		case err != nil && c.pieces > 0 && c.Context.Err() == nil:
 			w.log.Error("stream", "id", c.ID, "err", err)
 			return nil // broken off, and the missing finish reason says so
 		case err != nil:

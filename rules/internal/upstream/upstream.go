@@ -50,10 +50,8 @@ func Run(ctx context.Context, to Upstream, stdin io.Reader, stdout io.Writer, lo
 	if err := CheckURL(to.URL); err != nil {
 		return fmt.Errorf("URL: %w", err)
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	w := &forwarder{
-		to: to, base: strings.TrimSuffix(to.URL, "/"), out: stdout, log: log, requests: make(chan request),
+		to: to, base: strings.TrimSuffix(to.URL, "/"), out: stdout, log: log,
 		http: &http.Client{
 			// A connection for each request, as none is ever sent twice; the scope of
 			// the task says that it is inside.
@@ -61,77 +59,18 @@ func Run(ctx context.Context, to Upstream, stdin io.Reader, stdout io.Writer, lo
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}
-	go w.read(ctx, cancel, stdin)
-	err := w.serve(ctx)
-	if cause := context.Cause(ctx); errors.Is(cause, errLeave) {
-		return nil
-	} else if cause != nil {
-		return cause
-	}
-	return err
+	return worker.Serve(ctx, stdin, w.serve)
 }
-
-// errLeave is the cause of an orderly end.
-var errLeave = errors.New("told to leave")
 
 type forwarder struct {
-	to       Upstream
-	base     string
-	out      io.Writer
-	log      *slog.Logger
-	http     *http.Client
-	requests chan request
+	to   Upstream
+	base string
+	out  io.Writer
+	log  *slog.Logger
+	http *http.Client
 }
 
-// request is a request with the context that a cancel frame ends.
-type request struct {
-	*worker.Generate
-	ctx    context.Context
-	cancel context.CancelFunc
-}
-
-// read passes on the gateway's frames and cancels ctx when they end. It reads also
-// while a request is served, so that a cancel is seen.
-func (w *forwarder) read(ctx context.Context, cancel context.CancelCauseFunc, stdin io.Reader) {
-	lines := worker.Lines(stdin, worker.MaxRequest)
-	current := request{Generate: new(worker.Generate), cancel: func() {}}
-	defer func() { current.cancel() }()
-	for lines.Scan() {
-		frame, err := worker.DecodeRequest(lines.Bytes())
-		if err != nil {
-			cancel(fmt.Errorf("from the gateway: %w", err))
-			return
-		}
-		switch f := frame.(type) {
-		case *worker.Generate:
-			current.cancel() // the last one has ended
-			current.Generate = f
-			current.ctx, current.cancel = context.WithCancel(ctx)
-			select {
-			case w.requests <- current:
-			case <-ctx.Done():
-				return
-			}
-		case *worker.Cancel:
-			if f.ID == current.ID { // it may be late
-				current.cancel()
-			}
-		case *worker.Shutdown:
-			cancel(errLeave)
-			return
-		default: // the hello never said that it could
-			cancel(fmt.Errorf("from the gateway: %T was not offered", frame))
-			return
-		}
-	}
-	if err := lines.Err(); err != nil {
-		cancel(fmt.Errorf("from the gateway: %w", err))
-		return
-	}
-	cancel(errLeave)
-}
-
-func (w *forwarder) serve(ctx context.Context) error {
+func (w *forwarder) serve(ctx context.Context, calls <-chan worker.Call) error {
 	began := time.Now()
 	engine, err := w.identify(ctx)
 	if err != nil {
@@ -148,7 +87,7 @@ func (w *forwarder) serve(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case r := <-w.requests:
+		case r := <-calls:
 			err = w.forward(r)
 		}
 	}

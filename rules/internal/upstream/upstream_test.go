@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"assay/rules/internal/record"
@@ -182,8 +183,8 @@ func TestForwards(t *testing.T) {
 // Whatever the upstream server does, the request ends, the reason is told, and the
 // next one is served.
 func TestRefusals(t *testing.T) {
-	var answer http.HandlerFunc
-	url := server(t, func(w http.ResponseWriter, r *http.Request) { answer(w, r) })
+	var answer atomic.Pointer[http.HandlerFunc]
+	url := server(t, func(w http.ResponseWriter, r *http.Request) { (*answer.Load())(w, r) })
 	s := start(t, Upstream{URL: url, Model: "there"})
 	s.ready()
 	for name, c := range map[string]struct {
@@ -202,12 +203,13 @@ func TestRefusals(t *testing.T) {
 		"a cut connection":    {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, 502, "upstream_error", "cut the connection"},
 	} {
 		for _, stream := range []bool{false, true} {
-			answer = c.answer
+			answer.Store(&c.answer)
 			if stream && name != "an error in 200" && (name == "no JSON" || name == "not UTF-8") {
 				continue // these are not events
 			}
 			if stream && name == "an error in 200" {
-				answer = text("data: %s\n\n", `{"error":{"code":400,"message":"no"}}`)
+				event := text("data: %s\n\n", `{"error":{"code":400,"message":"no"}}`)
+				answer.Store(&event)
 			}
 			_, last := s.ask(&worker.Generate{ID: "r", Endpoint: "completions", Stream: stream, Body: json.RawMessage(`{"prompt":"x"}`)})
 			e, ok := last.(*worker.Error)
@@ -216,7 +218,8 @@ func TestRefusals(t *testing.T) {
 			}
 		}
 	}
-	answer = text(`{"choices":[{"text":"fine","finish_reason":"stop"}]}`)
+	fine := text(`{"choices":[{"text":"fine","finish_reason":"stop"}]}`)
+	answer.Store(&fine)
 	if _, last := s.ask(&worker.Generate{ID: "r", Endpoint: "completions", Body: json.RawMessage(`{"prompt":"x"}`)}); *last.(*worker.Done).Text != "fine" {
 		t.Errorf("afterwards: %+v", last)
 	}
