@@ -323,9 +323,10 @@ func (b *build) run(ctx context.Context, v plan.Verdict) Outcome {
 		}
 		return Outcome{Status: event.Failed, Err: fmt.Errorf("%s: %s: %w", a.Where, a.ID, err)}
 	}
-	weight, alone := int64(1), a.Exclusive || a.Class == action.Measurement
+	all := int64(runtime.NumCPU())
+	weight, alone := min(max(1, int64(a.CPUs)), all), a.Exclusive || a.Class == action.Measurement
 	if alone {
-		weight = int64(runtime.NumCPU())
+		weight = all
 	}
 	if err := b.slots.Acquire(ctx, weight); err != nil {
 		return stopped(err)

@@ -41,6 +41,8 @@ type Action struct {
 	Deps    []Dep
 	Tools   map[string]string
 
+	// CPUs is how many CPUs the action keeps busy; 0 means 1.
+	CPUs int
 	// Exclusive actions run alone on the machine, as measurements always do.
 	Exclusive bool
 

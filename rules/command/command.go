@@ -45,6 +45,10 @@ var Rule = rule.Rule{
 				Doc: "Variables that are taken over from the caller's environment. Their values are part of the key and are stored with it: none may be a secret."},
 			{Name: "timeout_seconds", Kind: schema.Float, Default: 600.0, Min: at(0.01), Max: at(1e6), Doc: "After this time the program is stopped and the step fails.",
 				NotInKey: "a deadline: a run that reaches it has no result, one that does not is not changed by it"},
+			{Name: "cpus", Kind: schema.Int, Default: int64(1), Min: at(1), Max: at(4096), Doc: "How many CPUs the step keeps busy: so many fewer other steps run beside it.",
+				NotInKey: "when a step runs does not change what it makes"},
+			{Name: "exclusive", Kind: schema.Bool, Doc: "Whether the step runs alone on the machine, as measurements do.",
+				NotInKey: "when a step runs does not change what it makes"},
 		},
 		Check: check,
 	},
@@ -117,6 +121,7 @@ func below(path, dir string) bool { return strings.HasPrefix(path, dir+"/") }
 
 func analyze(c *rule.Context, t *graph.Target, a *action.Action) []schema.Problem {
 	names, problems := declareInputs(c, t, a)
+	a.CPUs, a.Exclusive = int(t.Int("cpus")), t.Bool("exclusive")
 	s := step{
 		argv: t.Strings("argv"), outputs: t.Strings("outputs"), inputs: names,
 		env:     map[string]string{"PATH": searchPath, "LANG": "C.UTF-8", "TZ": "UTC"},
