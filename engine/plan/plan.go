@@ -290,7 +290,8 @@ func (p *Planner) why(v *Verdict, missing string) history.Why {
 			why.Reason += ", from " + from
 		}
 	}
-	if missing != noResult {
+	// What an effect left is of course not what another key would leave.
+	if missing != noResult && v.Action.Class != action.Effect {
 		why.Reason += "; " + missing
 	}
 	return why

@@ -84,7 +84,7 @@ func analyze(c *rule.Context, t *graph.Target, a *action.Action) []schema.Proble
 		if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("%s is not there", t.String("dir"))
 		}
-		if err := inPlace(ctx, dir, "", tree, store); err != nil {
+		if err := inPlace(ctx, dir, tree, store); err != nil {
 			return fmt.Errorf("%s is not as it was published: %w", t.String("dir"), err)
 		}
 		return nil
@@ -335,32 +335,49 @@ func insideWorkspace(workspace, dir string) error {
 	return nil
 }
 
-// inPlace checks that dir holds the tree's files, byte for byte; below is where the
-// tree stands in dir.
-func inPlace(ctx context.Context, dir, below string, ref cas.Ref, store *cas.Store) error {
+// inPlace checks that dir holds the tree's files, byte for byte. The error names
+// the first that differ.
+func inPlace(ctx context.Context, dir string, ref cas.Ref, store *cas.Store) error {
+	var differ []string
+	if err := compareTree(ctx, dir, "", ref, store, &differ); err != nil {
+		return err
+	}
+	const shown = 3
+	switch n := len(differ); {
+	case n == 0:
+		return nil
+	case n > shown:
+		return fmt.Errorf("%s and %d more", strings.Join(differ[:shown], ", "), n-shown)
+	}
+	return errors.New(strings.Join(differ, ", "))
+}
+
+// compareTree adds what differs from the tree that stands at below in dir.
+func compareTree(ctx context.Context, dir, below string, ref cas.Ref, store *cas.Store, differ *[]string) error {
 	tree, err := store.Tree(ref)
 	if err != nil {
 		return err
 	}
-	var errs []error
 	for _, e := range tree.Entries {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		name := path.Join(below, e.Name)
 		if e.Type == "dir" {
-			errs = append(errs, inPlace(ctx, dir, name, e.Ref(), store))
+			if err := compareTree(ctx, dir, name, e.Ref(), store, differ); err != nil {
+				return err
+			}
 			continue
 		}
 		data, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(name)))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			errs = append(errs, fmt.Errorf("%s is missing", name))
+			*differ = append(*differ, name+" is missing")
 		case err != nil:
-			errs = append(errs, err)
+			*differ = append(*differ, err.Error())
 		case digest.FromBytes(data) != e.Digest:
-			errs = append(errs, fmt.Errorf("%s was changed", name))
+			*differ = append(*differ, name+" was changed")
 		}
 	}
-	return errors.Join(errs...)
+	return nil
 }
