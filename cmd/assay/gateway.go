@@ -30,7 +30,7 @@ func (a *app) gatewayCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&config, "config", "", "the configuration, JSON (docs/gateway.md)")
-	cmd.AddCommand(a.upstreamCommand())
+	cmd.AddCommand(a.checkWorkerCommand())
 	return cmd
 }
 
@@ -49,24 +49,5 @@ func (a *app) workerCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&script, "script", "", "what it does (docs/worker-protocol.md)")
-	return cmd
-}
-
-func (a *app) upstreamCommand() *cobra.Command {
-	var url, model string
-	cmd := &cobra.Command{
-		Use:    "upstream-worker --url URL --model NAME",
-		Short:  "Run the worker that forwards to a server that runs already",
-		Hidden: true, // the gateway starts it
-		Args:   noArguments,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if url == "" || model == "" {
-				return usageError{errors.New("upstream-worker needs --url URL and --model NAME")}
-			}
-			return serve.UpstreamWorker(cmd.Context(), url, model, os.Stdin, a.stdout, a.stderr)
-		},
-	}
-	cmd.Flags().StringVar(&url, "url", "", "the base URL of the server")
-	cmd.Flags().StringVar(&model, "model", "", "what the model is called there")
 	return cmd
 }

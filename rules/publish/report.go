@@ -158,6 +158,9 @@ func provenance(r Row) []fact {
 	if !r.Server.External() {
 		add("served file", "`%s`", p.ServedFile)
 	}
+	if r.Server.Adapter != "" {
+		add("adapter", "%s, %s", r.Server.Adapter, r.Server.Verification())
+	}
 	add("server", "%s, %s of %s, prompt cache %s", r.Server.Engine, count(r.Server.Replicas, "replica"), count(r.Server.Threads, "thread"), onOff(r.Server.PromptCache))
 	for _, s := range r.Samples {
 		add("sample "+s.ID, "%s to %s", s.Started.Format("2006-01-02 15:04:05Z"), s.Finished.Format("15:04:05Z"))

@@ -152,6 +152,9 @@ func gaps(r Row) []string {
 	if r.Server.External() {
 		list = append(list, "the bundle was not ours to check: the server ran already, and nothing shows what it had loaded")
 	}
+	if r.Server.Unverified() {
+		list = append(list, unverified(r.Server))
+	}
 	if r.Status.State == implemented {
 		list = append(list, "no passing validation: nothing is said about the answers being right by the family's criteria")
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"assay/rules/internal/ledger"
+	"assay/rules/internal/server"
 	"assay/rules/validatefamily"
 )
 
@@ -69,11 +70,19 @@ func status(row Row, verdicts []validatefamily.Verdict) Status {
 	return s
 }
 
+// unverified says what it means that nobody ran an adapter against its engine.
+func unverified(s server.Spec) string {
+	return fmt.Sprintf("the adapter %q is unverified: Assay's tests have not run it against its engine", s.Adapter)
+}
+
 // unqualified lists what in the measurement itself keeps a row from being
 // qualified.
 func unqualified(row Row) []string {
 	var reasons []string
 	add := func(format string, args ...any) { reasons = append(reasons, fmt.Sprintf(format, args...)) }
+	if row.Server.Unverified() {
+		add("%s", unverified(row.Server))
+	}
 	if n := row.Figures.Measured - row.Figures.Counts[ledger.Completed]; n > 0 {
 		add("%d of %d measured requests are not completed", n, row.Figures.Measured)
 	}

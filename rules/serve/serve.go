@@ -39,13 +39,14 @@ var Rule = rule.Rule{
 		Attrs: []schema.Attr{
 			{Name: "bundle", Kind: schema.Label, Required: true, Rules: []string{"bundle"}, Doc: "What is served. With `url` it gives tokenizer, context and family only: what that server loaded is not ours to check."},
 			{Name: "engine", Kind: schema.String, Default: server.LlamaCPP, Values: server.Engines,
-				Doc: "The engine of the workers. `llama.cpp` calls the model in-process, `llama.cpp-http` over the engine's own HTTP server, `openai-http` forwards to `url`."},
+				Doc: "`llama.cpp` calls the model in the worker's process, `llama.cpp-http` starts the engine's own HTTP server, with a slot for each lane, `openai-http` forwards to `url`."},
 			{Name: "url", Kind: schema.String, Doc: "For `openai-http`: the base URL of a server that runs already, such as `http://127.0.0.1:9000`. It is never published."},
+			{Name: "adapter", Kind: schema.String, Default: upstream.Adapters[0].Name, Values: upstream.Names(), Doc: "What kind of server is at `url` (docs/adapters.md). One that nobody has verified is said to be so in every row, and the row cannot be qualified."},
 			{Name: "model", Kind: schema.String, Doc: "What the model is called at `url`; by default as in the bundle."},
-			{Name: "runtime", Kind: schema.Label, Rules: []string{"python_env"}, Doc: "The environment of a Python worker: `llama.cpp` and `llama.cpp-http` need one with xllamacpp."},
+			{Name: "runtime", Kind: schema.Label, Rules: []string{"python_env"}, Doc: "The Python environment of the engine: `llama.cpp` and `llama.cpp-http` need one with xllamacpp."},
 			{Name: "script", Kind: schema.File, Doc: "Timing and faults of the `scripted` engine."},
-			{Name: "replicas", Kind: schema.Int, Default: int64(1), Min: at(1), Max: at(64), Doc: "Lanes: requests served at the same time, each by a worker of its own."},
-			{Name: "threads", Kind: schema.Int, Default: int64(1), Min: at(1), Max: at(1024), Doc: "Threads of each worker."},
+			{Name: "replicas", Kind: schema.Int, Default: int64(1), Min: at(1), Max: at(64), Doc: "Lanes: requests served at the same time, each by a worker of its own; with `llama.cpp-http` and `openai-http` by the one engine."},
+			{Name: "threads", Kind: schema.Int, Default: int64(1), Min: at(1), Max: at(1024), Doc: "Threads for each lane."},
 			{Name: "prompt_cache", Kind: schema.Bool, Doc: "Whether the engine may reuse the work on an earlier prompt."},
 			{Name: "request_timeout_seconds", Kind: schema.Float, Default: 120.0, Min: at(0.1), Max: at(1e6), Doc: "Limit of one request."},
 			{Name: "startup_timeout_seconds", Kind: schema.Float, Default: 120.0, Min: at(0.1), Max: at(1e6), Doc: "Limit of loading the model."},
@@ -82,6 +83,14 @@ func check(v map[string]any) []schema.Problem {
 	if v["model"] != "" && engine != server.OpenAIHTTP {
 		add("model", "`model` goes with engine %q", server.OpenAIHTTP)
 	}
+	name, _ := v["adapter"].(string)
+	if name != upstream.Adapters[0].Name && engine != server.OpenAIHTTP {
+		add("adapter", "`adapter` goes with engine %q", server.OpenAIHTTP)
+	}
+	adapter, found := upstream.Find(name)
+	if cache, _ := v["prompt_cache"].(bool); cache && found && engine == server.OpenAIHTTP && adapter.CacheMember == "" {
+		add("prompt_cache", "adapter %q cannot tell its engine whether to use a prompt cache", name)
+	}
 	if text, _ := v["url"].(string); text != "" {
 		if fault := upstream.CheckURL(text); fault != nil {
 			add("url", "%v", fault)
@@ -105,6 +114,11 @@ func analyze(c *rule.Context, t *graph.Target, a *action.Action) []schema.Proble
 		a.Deps = append(a.Deps, action.Dep{Role: "runtime", ID: runtime.Label.String()})
 	}
 	c.Source(a, t, "script")
+	adapter := adapterOf(t)
+	if adapter.Name != "" {
+		// A specification says what the adapter was verified against.
+		a.Tools["adapter"] = adapter.Name + " verified against " + adapter.Verified
+	}
 	var problems []schema.Problem
 	if n := b.Int("tensor_parallel"); n != 1 {
 		problems = append(problems, schema.Problem{Attr: "bundle",
@@ -127,7 +141,7 @@ func analyze(c *rule.Context, t *graph.Target, a *action.Action) []schema.Proble
 			}
 		}
 		return jsonfile.Write(filepath.Join(run.Out, SpecFile), server.Spec{
-			Version: 1, Engine: t.String("engine"), Model: info.Model, Endpoints: info.Tasks,
+			Version: 1, Engine: t.String("engine"), Adapter: adapter.Name, Verified: adapter.Verified, Model: info.Model, Endpoints: info.Tasks,
 			Replicas: int(t.Int("replicas")), Threads: int(t.Int("threads")), Context: info.Context,
 			PromptCache: t.Bool("prompt_cache"), RequestLimit: t.Float("request_timeout_seconds"),
 			StartLimit: t.Float("startup_timeout_seconds"), CancelGrace: t.Float("cancel_grace_seconds"),
@@ -135,6 +149,19 @@ func analyze(c *rule.Context, t *graph.Target, a *action.Action) []schema.Proble
 		})
 	}
 	return problems
+}
+
+// adapterOf is the adapter of the engine, none for one that is a worker.
+func adapterOf(t *graph.Target) upstream.Adapter {
+	name := ""
+	switch t.String("engine") {
+	case server.LlamaHTTP:
+		name = server.LlamaAdapter
+	case server.OpenAIHTTP:
+		name = t.String("adapter")
+	}
+	adapter, _ := upstream.Find(name)
+	return adapter
 }
 
 // copyScript checks the script before any sample depends on it.

@@ -1,26 +1,14 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
-	"time"
 
 	"assay/rules/internal/openai"
 	"assay/rules/internal/record"
 	"assay/rules/internal/worker"
 )
-
-// wrote notes that something went out to the client.
-func (x *exchange) wrote() {
-	x.last = time.Now()
-	if x.rec.FirstWriteNS == nil {
-		first := x.last.Sub(x.arrived).Nanoseconds()
-		x.rec.FirstWriteNS = &first
-	}
-}
 
 // whole sends a buffered answer.
 func (x *exchange) whole(done *worker.Done) error {
@@ -29,59 +17,11 @@ func (x *exchange) whole(done *worker.Done) error {
 		return nil
 	}
 	usage := openai.NewUsage(done.Usage.PromptTokens, done.Usage.CompletionTokens, done.Usage.CachedTokens)
-	if err := respond(x.w, http.StatusOK, x.answer.Whole(*done.Text, *done.FinishReason, usage)); err != nil {
+	if err := x.respond(http.StatusOK, x.answer.Whole(*done.Text, *done.FinishReason, done.Logprobs, usage)); err != nil {
 		return err
 	}
-	x.wrote()
 	x.rec.Status, x.rec.Outcome = http.StatusOK, record.Completed
 	return nil
-}
-
-// events starts the next write of a stream, with the opening chunk if it is the
-// first. The header goes out with the first write too: until the engine has
-// begun to answer, an error has its own status.
-func (x *exchange) events() *bytes.Buffer {
-	events := new(bytes.Buffer)
-	if opening, ok := x.answer.Opening(); ok && !x.opened {
-		writeEvent(events, opening)
-	}
-	return events
-}
-
-// increment passes on a piece of the text.
-func (x *exchange) increment(text string) error {
-	events := x.events()
-	writeEvent(events, x.answer.Increment(text))
-	return x.flush(events)
-}
-
-// flush sends events of a stream at once.
-func (x *exchange) flush(events *bytes.Buffer) error {
-	if !x.opened {
-		x.opened = true
-		x.rec.Status = http.StatusOK
-		header := x.w.Header()
-		header.Set("Content-Type", "text/event-stream")
-		header.Set("Cache-Control", "no-cache")
-		x.w.WriteHeader(http.StatusOK)
-	}
-	if _, err := x.w.Write(events.Bytes()); err != nil {
-		return err
-	}
-	if err := x.conn.Flush(); err != nil {
-		return err
-	}
-	x.wrote()
-	return nil
-}
-
-func writeEvent(b *bytes.Buffer, event any) {
-	b.WriteString("data: ")
-	e := json.NewEncoder(b)
-	e.SetEscapeHTML(false)
-	// The events are our own types, which always encode.
-	_ = e.Encode(event) // ends with a newline
-	b.WriteByte('\n')
 }
 
 // endStream ends a stream the way the engine's answer ended.
@@ -96,14 +36,15 @@ func (x *exchange) endStream(done *worker.Done, includeUsage bool) error {
 			Type: "server_error", Code: "engine_error", Message: "the engine's answer broke off"})
 		return nil
 	}
-	events := x.events()
-	writeEvent(events, x.answer.Finish(*done.FinishReason))
-	if includeUsage {
-		usage := openai.NewUsage(done.Usage.PromptTokens, done.Usage.CompletionTokens, done.Usage.CachedTokens)
-		writeEvent(events, x.answer.Counts(usage))
+	if done.Text != nil && (*done.Text != "" || done.Logprobs != nil) { // of a worker that does not stream
+		x.increment(*done.Text, done.Logprobs)
 	}
-	events.WriteString("data: [DONE]\n\n")
-	if err := x.flush(events); err != nil {
+	x.event(x.answer.Finish(*done.FinishReason))
+	if includeUsage {
+		x.event(x.answer.Counts(openai.NewUsage(done.Usage.PromptTokens, done.Usage.CompletionTokens, done.Usage.CachedTokens)))
+	}
+	x.events.WriteString("data: [DONE]\n\n")
+	if err := x.flush(); err != nil {
 		return err
 	}
 	x.rec.Outcome = record.Completed
@@ -141,8 +82,8 @@ func (x *exchange) broke(ctx context.Context, err error) {
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errTimeout):
 		x.fail(http.StatusGatewayTimeout, record.Timeout, "timeout", errTimeout.Error())
-	case errors.Is(cause, errStopping):
-		x.fail(http.StatusServiceUnavailable, record.ServerError, "stopping", errStopping.Error())
+	case cause != nil && x.s.stopping.Err() != nil:
+		x.stopped()
 	case cause != nil:
 		x.gone()
 	case x.opened:
@@ -154,16 +95,27 @@ func (x *exchange) broke(ctx context.Context, err error) {
 	}
 }
 
+// stopped ends a request that the server did not wait for.
+func (x *exchange) stopped() {
+	x.fail(http.StatusServiceUnavailable, record.ServerError, "stopping", errStopping.Error())
+}
+
 // unread ends a request whose answer could not be written: the client left, or
-// did not read it before the request's time was over.
+// did not read it before the request's time, or the server's, was over.
 func (x *exchange) unread(ctx context.Context) {
-	if errors.Is(context.Cause(ctx), errTimeout) {
+	late := func(reason record.Reason, code, message string) {
 		x.rec.Status = http.StatusOK
-		x.settle(record.Failed, record.Timeout, &openai.Error{Type: "server_error", Code: "timeout", Message: "the client did not read the answer in time"})
+		x.settle(record.Failed, reason, &openai.Error{Type: "server_error", Code: code, Message: message})
 		x.abort = true
-		return
 	}
-	x.gone()
+	switch {
+	case errors.Is(context.Cause(ctx), errTimeout):
+		late(record.Timeout, "timeout", "the client did not read the answer in time")
+	case x.s.stopping.Err() != nil:
+		late(record.ServerError, "stopping", errStopping.Error())
+	default:
+		x.gone()
+	}
 }
 
 // gone notes that the client left.
@@ -188,9 +140,8 @@ func (x *exchange) fail(status int, reason record.Reason, code, message string) 
 // breakOff ends an open stream with an error event, and without [DONE].
 func (x *exchange) breakOff(reason record.Reason, told *openai.Error) {
 	x.settle(record.Failed, reason, told)
-	event := new(bytes.Buffer)
-	writeEvent(event, openai.ErrorBody{Error: told})
-	if x.flush(event) != nil {
+	x.event(openai.ErrorBody{Error: told})
+	if x.flush() != nil {
 		x.abort = true // the reason stands: it came before the client left
 	}
 }
@@ -199,9 +150,7 @@ func (x *exchange) breakOff(reason record.Reason, told *openai.Error) {
 func (x *exchange) refuse(status int, outcome record.Outcome, reason record.Reason, told *openai.Error) {
 	x.rec.Status = status
 	x.settle(outcome, reason, told)
-	if respond(x.w, status, openai.ErrorBody{Error: told}) == nil {
-		x.wrote()
-	}
+	_ = x.respond(status, openai.ErrorBody{Error: told}) // the record has no first write then
 }
 
 func (x *exchange) settle(outcome record.Outcome, reason record.Reason, told *openai.Error) {

@@ -1,8 +1,8 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,19 +10,13 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"regexp"
 	"runtime/debug"
-	"slices"
 	"time"
 
 	"assay/rules/internal/openai"
 	"assay/rules/internal/record"
 	"assay/rules/internal/worker"
 )
-
-const idHeader = "X-Request-ID"
-
-var idForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}$`)
 
 // statusClientGone is what a record says of a client that left first. It is
 // never sent.
@@ -38,11 +32,14 @@ type exchange struct {
 	r       *http.Request
 	arrived time.Time
 	rec     record.Record
+	model   *model // nil until it is known
 	answer  openai.Answer
 
+	events events
 	opened bool // the header of a stream is out
 	abort  bool // the connection is to be cut, so that the client sees no end
 	last   time.Time
+	writes time.Duration // spent in writes to the client
 }
 
 // infer serves an endpoint. Whatever happens to a request, it leaves by way of
@@ -57,7 +54,7 @@ func (s *Server) infer(endpoint openai.Endpoint) http.HandlerFunc {
 		x := &exchange{s: s, w: w, conn: http.NewResponseController(w), r: r, arrived: now}
 		x.rec = record.Record{
 			Schema: record.Schema, Endpoint: string(endpoint),
-			ReceivedWallNS: now.UnixNano(), ReceivedNS: now.Sub(s.journal.began).Nanoseconds(), BootID: s.journal.bootID,
+			ReceivedWallNS: now.UnixNano(), ReceivedNS: now.Sub(s.clock.began).Nanoseconds(), BootID: s.clock.bootID,
 		}
 		defer x.finish()
 		x.serve(endpoint)
@@ -77,9 +74,18 @@ func (x *exchange) finish() {
 		x.last = time.Now()
 	}
 	x.rec.TotalNS = x.last.Sub(x.arrived).Nanoseconds()
-	if err := x.s.journal.write(&x.rec); err != nil {
-		x.s.cfg.Log.Error("no record", "request", x.rec.RequestID, "error", err)
+	if x.writes > 0 {
+		spent := x.writes.Nanoseconds()
+		x.rec.ClientWriteNS = &spent
 	}
+	if err := x.s.records.Append(&x.rec); err != nil {
+		x.s.cfg.Log.Error("record waits or is lost", "request", x.rec.RequestID, "error", err)
+	}
+	name := ""
+	if x.model != nil {
+		name = x.model.name()
+	}
+	x.s.metrics.observe(&x.rec, name)
 	if x.abort {
 		panic(http.ErrAbortHandler)
 	}
@@ -96,55 +102,74 @@ func (x *exchange) serve(endpoint openai.Endpoint) {
 	defer cancelTimeout()
 	defer context.AfterFunc(x.s.stopping, func() { cancel(errStopping) })()
 
-	request := x.read(endpoint, deadline)
+	request := x.read(endpoint)
 	if request == nil {
 		return
 	}
-	lease, err := x.s.pool.Acquire()
-	switch {
-	case errors.Is(err, worker.ErrBusy):
-		x.w.Header().Set("Retry-After", "1")
-		x.refuse(http.StatusTooManyRequests, record.Rejected, "", &openai.Error{
-			Type: "rate_limit_error", Code: "capacity_exceeded", Message: "all lanes are busy; try again"})
-		return
-	case err != nil:
-		x.fail(http.StatusServiceUnavailable, record.ServerError, "not_ready", err.Error())
-		return
+	if lease := x.acquire(ctx); lease != nil {
+		x.run(ctx, lease, request)
 	}
-	queued := time.Since(x.arrived).Nanoseconds()
-	x.rec.QueueNS, x.rec.Lane, x.rec.Worker = &queued, &lease.Lane, &lease.Worker
-	x.run(ctx, lease, request)
 }
 
-// identify settles the request's id.
-func (x *exchange) identify() bool {
-	given := x.r.Header.Values(idHeader)
-	valid := len(given) == 1 && idForm.MatchString(given[0])
-	if valid {
-		x.rec.RequestID, x.rec.IDSource = given[0], "client"
-		x.rec.Repeated = x.s.journal.repeated(given[0])
-	} else {
-		x.rec.RequestID, x.rec.IDSource = newID(), "server"
+// acquire gets the request a lane. A request that ends here gives nil.
+func (x *exchange) acquire(ctx context.Context) *worker.Lease {
+	if err := x.s.records.Failure(); err != nil {
+		// What cannot be accounted for is not served.
+		x.fail(http.StatusServiceUnavailable, record.ServerError, "records_unavailable", "the server cannot write its records")
+		return nil
 	}
-	x.w.Header().Set(idHeader, x.rec.RequestID)
-	if len(given) > 0 && !valid {
+	lease, ticket, err := x.model.pool.Acquire(ctx)
+	if x.model.Queue.Length > 0 {
+		x.rec.QueueDepth = &ticket.Depth
+	}
+	if ticket.Queued {
+		wait := ticket.Wait.Nanoseconds()
+		x.rec.WaitNS = &wait
+	}
+	full := func(code, message string) {
+		x.w.Header().Set("Retry-After", "1")
+		x.refuse(http.StatusTooManyRequests, record.Rejected, "", &openai.Error{Type: "rate_limit_error", Code: code, Message: message})
+	}
+	switch {
+	case err == nil:
+		queued := time.Since(x.arrived).Nanoseconds()
+		x.rec.QueueNS, x.rec.Lane, x.rec.Worker = &queued, &lease.Lane, &lease.Worker
+	case errors.Is(err, worker.ErrBusy):
+		full("capacity_exceeded", "all lanes are busy; try again")
+	case errors.Is(err, worker.ErrWaited):
+		full("queue_timeout", "no lane became free in time; try again")
+	case errors.Is(err, worker.ErrNotReady):
+		x.fail(http.StatusServiceUnavailable, record.ServerError, "not_ready", err.Error())
+	default:
+		x.broke(ctx, err)
+	}
+	return lease
+}
+
+// identify settles the request's id, and whether it may come in.
+func (x *exchange) identify() bool {
+	id, given := requestID(x.r.Header)
+	x.rec.RequestID, x.rec.IDSource = id, "server"
+	if given {
+		x.rec.IDSource = "client"
+		x.rec.Repeated = x.s.ids.repeated(id)
+	}
+	x.w.Header().Set(idHeader, id)
+	if !given && x.r.Header.Values(idHeader) != nil {
 		x.refuse(http.StatusBadRequest, record.Invalid, "", openai.Invalid(idHeader,
 			fmt.Sprintf("%s must be given once and match %s", idHeader, idForm)))
+		return false
+	}
+	if refusal := x.s.keys.admit(x.r); refusal != nil {
+		x.w.Header().Set("WWW-Authenticate", "Bearer")
+		x.refuse(http.StatusUnauthorized, record.Invalid, "", refusal)
 		return false
 	}
 	return true
 }
 
-// newID makes a random UUID (version 4).
-func newID() string {
-	var b [16]byte
-	rand.Read(b[:]) // never fails
-	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
-}
-
 // read reads and checks the body. A request that ends here gives nil.
-func (x *exchange) read(endpoint openai.Endpoint, deadline time.Time) *openai.Request {
+func (x *exchange) read(endpoint openai.Endpoint) *openai.Request {
 	invalid := func(status int, err *openai.Error) *openai.Request {
 		x.refuse(status, record.Invalid, "", err)
 		return nil
@@ -153,16 +178,21 @@ func (x *exchange) read(endpoint openai.Endpoint, deadline time.Time) *openai.Re
 		x.w.Header().Set("Allow", "POST")
 		return invalid(http.StatusMethodNotAllowed, openai.Invalid("", x.r.URL.Path+" takes POST"))
 	}
-	// Only the body has this deadline: later the server's own reading, which
-	// notices a client that leaves, must not time out.
-	_ = x.conn.SetReadDeadline(deadline)
 	body, err := io.ReadAll(http.MaxBytesReader(x.w, x.r.Body, x.s.cfg.MaxBodyBytes))
-	_ = x.conn.SetReadDeadline(time.Time{})
+	if err == nil {
+		// Only the body has a deadline: the server's own reading from now on, which
+		// notices a client that leaves, must not time out.
+		_ = x.conn.SetReadDeadline(time.Time{})
+	}
 	var tooLarge *http.MaxBytesError
 	var lost *net.OpError
 	switch {
 	case errors.As(err, &tooLarge):
 		return invalid(http.StatusRequestEntityTooLarge, openai.Invalid("", fmt.Sprintf("the body has more than %d bytes", tooLarge.Limit)))
+	case errors.Is(err, os.ErrDeadlineExceeded) && x.s.stopping.Err() != nil:
+		x.abort = true
+		x.stopped()
+		return nil
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		x.abort = true // the rest of the body may come yet
 		return invalid(http.StatusRequestTimeout, openai.Invalid("", "the body did not arrive in time"))
@@ -172,18 +202,16 @@ func (x *exchange) read(endpoint openai.Endpoint, deadline time.Time) *openai.Re
 	case err != nil:
 		return invalid(http.StatusBadRequest, openai.Invalid("", "the body cannot be read: "+err.Error()))
 	}
-	request, refusal := openai.Parse(endpoint, body, x.s.cfg.MaxOutputTokens)
+	request, refusal := openai.Parse(endpoint, body, openai.Limits{OutputTokens: x.s.cfg.MaxOutputTokens, PromptBytes: x.s.cfg.MaxPromptBytes})
 	if refusal != nil {
 		return invalid(http.StatusBadRequest, refusal)
 	}
 	x.rec.Stream, x.rec.Model = request.Stream, request.Model
-	if !slices.Contains(x.s.cfg.Models, request.Model) {
-		refusal := openai.Invalid("model", fmt.Sprintf("there is no model %q here", request.Model))
-		refusal.Code = "model_not_found"
-		return invalid(http.StatusNotFound, refusal)
+	if x.model = x.s.find(request.Model); x.model == nil {
+		return invalid(http.StatusNotFound, unknownModel(request.Model))
 	}
-	if !slices.Contains(x.s.cfg.Endpoints, endpoint) {
-		return invalid(http.StatusBadRequest, openai.Invalid("model", fmt.Sprintf("%q does not offer %s", request.Model, endpoint)))
+	if refusal := x.model.suits(endpoint, request); refusal != nil {
+		return invalid(http.StatusBadRequest, refusal)
 	}
 	x.answer = openai.Answer{Endpoint: endpoint, ID: x.rec.RequestID, Model: request.Model, Created: x.arrived}
 	return request
@@ -199,8 +227,11 @@ func (x *exchange) run(ctx context.Context, lease *worker.Lease, request *openai
 	}()
 	body, err := json.Marshal(request.Body)
 	if err == nil {
-		err = lease.Generate(ctx, &worker.Generate{
-			ID: x.rec.RequestID, Endpoint: string(x.answer.Endpoint), Stream: request.Stream, Body: body})
+		generate := &worker.Generate{ID: x.rec.RequestID, Endpoint: string(x.answer.Endpoint), Body: body}
+		generate.Stream = request.Stream && !lease.Can().Buffered
+		generate.Traceparent, generate.Tracestate = traceContext(x.r.Header)
+		x.rec.Traceparent = generate.Traceparent
+		err = lease.Generate(ctx, generate)
 	}
 	if err != nil {
 		x.broke(ctx, err)
@@ -208,31 +239,40 @@ func (x *exchange) run(ctx context.Context, lease *worker.Lease, request *openai
 	}
 	for {
 		reply, err := lease.Next(ctx)
-		if err != nil {
-			x.broke(ctx, err)
-			return
-		}
-		x.note(reply)
-		switch reply := reply.(type) {
-		case *worker.Delta:
-			if x.increment(reply.Text) != nil {
+		if delta, ok := reply.(*worker.Delta); ok {
+			x.increment(delta.Text, delta.Logprobs)
+			if lease.More() && x.events.Len() < maxPending {
+				continue
+			}
+			if x.flush() != nil {
 				x.unread(ctx)
 				return
 			}
-		case *worker.Done:
-			if request.Stream {
-				err = x.endStream(reply, request.IncludeUsage)
-			} else {
-				err = x.whole(reply)
-			}
-			if err != nil {
-				x.unread(ctx)
-			}
-			return
-		case *worker.Error:
-			x.engineError(reply)
-			return
+			continue
 		}
+		x.note(reply)
+		done, ok := reply.(*worker.Done)
+		if !ok || done.FinishReason == nil {
+			// What came before the fault is the client's.
+			if x.flush() != nil {
+				x.unread(ctx)
+				return
+			}
+		}
+		switch failure, _ := reply.(*worker.Error); {
+		case err != nil:
+			x.broke(ctx, err)
+		case failure != nil:
+			x.engineError(failure)
+		case request.Stream:
+			err = x.endStream(done, request.IncludeUsage)
+		default:
+			err = x.whole(done)
+		}
+		if reply != nil && err != nil {
+			x.unread(ctx)
+		}
+		return
 	}
 }
 
@@ -254,7 +294,7 @@ func (x *exchange) note(reply worker.Reply) {
 		return
 	}
 	x.rec.Task = &record.Task{
-		Scope: task.Scope, WallNS: task.WallNS, FirstIncrementNS: task.FirstIncrementNS, Increments: task.Increments,
+		Scope: task.Scope, Source: cmp.Or(task.Source, record.SourceWorker), EngineRequestID: task.EngineRequestID, WallNS: task.WallNS, FirstIncrementNS: task.FirstIncrementNS, Increments: task.Increments,
 		PromptTokens: usage.PromptTokens, CompletionTokens: usage.CompletionTokens, CachedTokens: usage.CachedTokens,
 		FinishReason: finish, TextSHA256: task.TextSHA256, TextBytes: task.TextBytes, Engine: task.Engine,
 	}

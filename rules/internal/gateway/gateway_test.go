@@ -7,8 +7,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -180,8 +180,7 @@ func TestRequestIDs(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	f := launch(t, `{}`, func(c *Config) {
 		c.MaxBodyBytes, c.MaxOutputTokens = 1000, 20
-		c.Endpoints = c.Endpoints[:0]
-		c.Endpoints = append(c.Endpoints, "chat")
+		c.Models[0].Endpoints = []openai.Endpoint{openai.Chat}
 	})
 	f.await(worker.Idle, 1)
 	for i, c := range []struct {
@@ -286,7 +285,7 @@ func TestStartThatFails(t *testing.T) {
 		{"cannot even read its script", `{"bogus":1}`, "exit status 1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := launch(t, c.script, func(cfg *Config) { cfg.StartupTimeout = 1; cfg.Workers[0].Count = 2 })
+			f := launch(t, c.script, func(cfg *Config) { cfg.StartupTimeout = 1; cfg.Models[0].Workers[0].Count = 2 })
 			if err := <-f.ended; err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "lane 1") {
 				t.Errorf("Run: %v", err)
 			}
@@ -351,7 +350,7 @@ func TestDrainLetsRequestsFinish(t *testing.T) {
 }
 
 func TestDrainHasAnEnd(t *testing.T) {
-	f := launch(t, `{"default":{"tokens":["a","b"],"fault":"hang","after":1}}`, func(c *Config) { c.DrainTimeout, c.CancelGrace, c.Workers[0].Count = 0.2, 0.2, 2 })
+	f := launch(t, `{"default":{"tokens":["a","b"],"fault":"hang","after":1}}`, func(c *Config) { c.DrainTimeout, c.CancelGrace, c.Models[0].Workers[0].Count = 0.2, 0.2, 2 })
 	f.await(worker.Idle, 1)
 	resp, err := f.open(t.Context(), chatPath, "open", chat("x", streamed))
 	if err != nil {
@@ -375,7 +374,7 @@ func TestLedgersAgree(t *testing.T) {
 		{"when":{"prompt":"error"},"do":{"fault":"error"}},
 		{"when":{"prompt":"break"},"do":{"tokens":["a","b"],"fault":"break","after":1}}],
 		"default":{"count":4,"token_delay_ms":1}}`
-	f := launch(t, script, func(c *Config) { c.Workers[0].Count = 3 })
+	f := launch(t, script, func(c *Config) { c.Models[0].Workers[0].Count = 3 })
 	f.await(worker.Idle, 1)
 	const clients, each = 24, 12
 	kinds := []string{"fine", "fine", "error", "fine", "break", "fine", "hang", "fine", "fine", "die"}
@@ -446,47 +445,32 @@ func TestLedgersAgree(t *testing.T) {
 	}
 }
 
-func TestARecordThatCannotBeWrittenIsLoud(t *testing.T) {
-	if _, err := os.Stat("/dev/full"); err != nil {
-		t.Skip("no /dev/full here")
-	}
-	f := launch(t, `{}`, func(c *Config) { c.Records = "/dev/full" })
-	f.await(worker.Idle, 1)
-	f.ask(t.Context(), chatPath, "lost", chat("x", ""))
-	for {
-		if status, r := f.readiness(); status == 503 {
-			if !strings.Contains(r.Error, "lost") {
-				t.Errorf("%+v", r)
-			}
-			break
-		}
-	}
-	f.stop()
-	if err := <-f.ended; err == nil || !strings.Contains(err.Error(), "request lost") {
-		t.Errorf("Run: %v", err)
-	}
-}
-
 func TestConfig(t *testing.T) {
-	good := `{"models":["m"],"workers":[{"command":["w"],"cpus":[1],"count":2}],"records":"r","request_timeout_seconds":1.5}`
+	good := `{"models":[{"names":["m"],"workers":[{"command":["w"],"cpus":[1],"count":2}],"queue":{"length":3}},
+		{"names":["n"],"upstream":{"adapter":"openai","url":"http://127.0.0.1:9","model":"x","lanes":4}}],"records":{"file":"r","sync":"always"},"request_timeout_seconds":1.5}`
 	c, err := ParseConfig([]byte(good))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.complete(); err != nil || len(c.lanes()) != 2 || c.CancelGrace != 2 || c.Listen != "127.0.0.1:0" {
+	if err := c.complete(); err != nil || c.CancelGrace != 2 || c.Listen != "127.0.0.1:0" {
 		t.Errorf("%+v, %v", c, err)
+	}
+	for i, want := range []int{2, 4} {
+		if lanes, err := c.Models[i].lanes(slog.Default()); err != nil || len(lanes) != want {
+			t.Errorf("models[%d]: %d lanes, want %d (%v)", i, len(lanes), want, err)
+		}
 	}
 	if _, err := ParseConfig([]byte(`{"modles":[]}`)); err == nil || !strings.Contains(err.Error(), "modles") {
 		t.Errorf("got %v", err)
 	}
-	bad := Config{Endpoints: []openai.Endpoint{"speech"}, Workers: []Worker{{Env: []string{"X"}, Count: -1}}, RequestTimeout: -1, MaxBodyBytes: 1 << 40, MaxOutputTokens: -1}
+	bad := Config{Models: []Model{{Endpoints: []openai.Endpoint{"speech"}, Workers: []Worker{{Env: []string{"X"}, Count: -1}}}, {Names: []string{"a", "a"}}}, RequestTimeout: -1, MaxBodyBytes: 1 << 40, MaxOutputTokens: -1}
 	_, err = New(bad)
-	for _, want := range []string{"models", "speech", "records", "command", "env", "count", "request_timeout_seconds", "max_body_bytes", "max_output_tokens"} {
+	for _, want := range []string{"models[0].names", "either workers or an upstream", `"a" is a name of`, "speech", "records", "command", "env", "count", "request_timeout_seconds", "max_body_bytes", "max_output_tokens"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not name %s: %v", want, err)
 		}
 	}
-	if _, err := New(Config{Models: []string{"m"}, Records: filepath.Join(t.TempDir(), "no", "dir"), Workers: []Worker{{Command: []string{"w"}}}}); err == nil {
+	if _, err := New(Config{Models: []Model{{Names: []string{"m"}, Workers: []Worker{{Command: []string{"w"}}}}}, Records: Records{File: filepath.Join(t.TempDir(), "no", "dir")}}); err == nil {
 		t.Error("a record file that cannot be opened was accepted")
 	}
 }

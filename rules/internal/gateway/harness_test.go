@@ -24,11 +24,14 @@ import (
 
 const scriptVariable = "GATEWAY_TEST_SCRIPT"
 
-// The test binary is the scripted worker too.
+// The test binary is the scripted worker too, and a gateway in a process of its own.
 func TestMain(m *testing.M) {
-	path := os.Getenv(scriptVariable)
-	if path == "" {
+	path, config := os.Getenv(scriptVariable), os.Getenv(configVariable)
+	switch {
+	case path == "" && config == "":
 		os.Exit(m.Run())
+	case path == "": // a worker has its gateway's variables too
+		os.Exit(runGateway(config))
 	}
 	script, err := scripted.Load(path)
 	if err == nil {
@@ -72,8 +75,9 @@ func (b *lockedBuffer) text() string {
 	return b.Buffer.String()
 }
 
-// launch starts a server on a script; change may alter its configuration.
-func launch(t testing.TB, script string, change func(*Config)) *fixture {
+// prepare makes a fixture and a configuration on a script, for launch and spawn;
+// change may alter the configuration.
+func prepare(t testing.TB, script string, change func(*Config)) (*fixture, Config) {
 	t.Helper()
 	dir := t.TempDir()
 	f := &fixture{
@@ -82,14 +86,23 @@ func launch(t testing.TB, script string, change func(*Config)) *fixture {
 	}
 	f.rewrite(script)
 	cfg := Config{
-		Models:  []string{"m", "alias"},
-		Records: f.records,
-		Workers: []Worker{{Command: []string{os.Args[0]}, Env: []string{scriptVariable + "=" + f.script, "GORACE=atexit_sleep_ms=0"}}},
+		Models: []Model{{
+			Names:   []string{"m", "alias"},
+			Workers: []Worker{{Command: []string{os.Args[0]}, Env: []string{scriptVariable + "=" + f.script, "GORACE=atexit_sleep_ms=0"}}},
+		}},
+		Records: Records{File: f.records},
 		Log:     slog.New(slog.NewTextHandler(f.log, nil)),
 	}
 	if change != nil {
 		change(&cfg)
 	}
+	return f, cfg
+}
+
+// launch starts a server on a script in this process.
+func launch(t testing.TB, script string, change func(*Config)) *fixture {
+	t.Helper()
+	f, cfg := prepare(t, script, change)
 	s, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -143,7 +156,7 @@ func (f *fixture) await(state worker.State, starts int) worker.LaneStatus {
 	for {
 		_, r := f.readiness()
 		if lane := r.Lanes[0]; lane.State == state && lane.Worker >= starts {
-			return lane
+			return lane.LaneStatus
 		}
 		select {
 		case err := <-f.ended:

@@ -1,30 +1,29 @@
-// Package gateway is the native server: one HTTP server in front of workers
-// that hold the model in-process. It owns request ids, lanes, limits, the relay
-// of streams, cancellation, and the terminal record of every request.
+// Package gateway is the native server: one HTTP server in front of engines, which
+// are workers that hold a model in their own process or upstream servers. It owns
+// request ids, lanes, limits, the relay of streams, cancellation, and the terminal
+// record of every request.
 //
-// A lane is one worker and serves one request at a time. There is no queue: a
-// request that finds no idle lane is refused at once. Nothing is retried.
+// A lane serves one request at a time. A request that finds no idle lane is refused
+// at once, unless its model has a queue. Nothing is retried.
 package gateway
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
 
 	"assay/rules/internal/openai"
-	"assay/rules/internal/worker"
+	"assay/rules/internal/recordlog"
 )
 
-// headerTimeout is how long a client may take for a request's header.
-const headerTimeout = 10 * time.Second
+// maxHeaderBytes bounds a request's header.
+const maxHeaderBytes = 64 << 10
 
 // errStopping is the cause of the end of requests that outlast the drain.
 var errStopping = errors.New("the server is stopping")
@@ -32,10 +31,15 @@ var errStopping = errors.New("the server is stopping")
 // Server is a native server. It runs once.
 type Server struct {
 	cfg     Config
-	pool    *worker.Pool
-	journal *journal
+	models  []*model
+	keys    keys
+	records *recordlog.Log
+	clock   clock
+	ids     ids
+	metrics *metrics
 	created time.Time
 
+	connections connections
 	// stopping ends when the drain is over and what is left must end.
 	stopping context.Context
 	stop     context.CancelFunc
@@ -47,17 +51,23 @@ func New(cfg Config) (*Server, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	j, err := openJournal(cfg.Records)
+	models, err := newModels(cfg)
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, journal: j, created: time.Now()}
-	s.stopping, s.stop = context.WithCancel(context.Background())
-	s.pool = worker.NewPool(cfg.lanes(), worker.Options{
-		StartupTimeout: seconds(cfg.StartupTimeout),
-		CancelGrace:    seconds(cfg.CancelGrace),
-		Log:            cfg.Log,
+	keys, err := readKeys(cfg.APIKeysFile)
+	if err != nil {
+		return nil, err
+	}
+	records, err := recordlog.Open(recordlog.Options{
+		Path: cfg.Records.File, MaxBytes: cfg.Records.MaxBytes, Sync: cfg.Records.Sync, Log: cfg.Log,
 	})
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{cfg: cfg, models: models, keys: keys, records: records, clock: newClock(), created: time.Now()}
+	s.metrics = newMetrics(s)
+	s.stopping, s.stop = context.WithCancel(context.Background())
 	return s, nil
 }
 
@@ -66,26 +76,27 @@ func New(cfg Config) (*Server, error) {
 // durable. listening, if not nil, is called once with the address when the port
 // is open; the server is ready only later, which /health/ready tells.
 //
-// The error says why no worker could be started, what stopped the server, or
-// what went wrong with the records; after an orderly end it is nil.
+// The error says why no worker of a model could be started, what stopped the
+// server, or what went wrong with the records; after an orderly end it is nil.
 func (s *Server) Run(ctx context.Context, listening func(net.Addr)) error {
 	defer s.stop()
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.cfg.Listen)
+	listener, err := s.listen(ctx)
 	if err != nil {
-		return errors.Join(fmt.Errorf("listen on %s: %w", s.cfg.Listen, err), s.journal.close())
+		return errors.Join(err, s.records.Close())
 	}
 	if listening != nil {
 		listening(listener.Addr())
 	}
 
 	// The workers live until the last request has ended, not until ctx does.
-	poolCtx, endPool := context.WithCancel(context.WithoutCancel(ctx))
-	poolDone := make(chan error, 1)
-	go func() { poolDone <- s.pool.Run(poolCtx) }()
+	poolCtx, endPools := context.WithCancel(context.WithoutCancel(ctx))
+	poolsDone := make(chan error, 1)
+	go func() { poolsDone <- s.each(func(m *model) error { return m.pool.Run(poolCtx) }) }()
 
 	server := &http.Server{
 		Handler:           s.handler(),
-		ReadHeaderTimeout: headerTimeout,
+		ReadHeaderTimeout: seconds(s.cfg.HeaderTimeout),
+		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelWarn),
 		// Idle connections stay open: to close one just when the client uses it
 		// again would be a failed request that nobody caused.
@@ -93,7 +104,7 @@ func (s *Server) Run(ctx context.Context, listening func(net.Addr)) error {
 	serveDone := make(chan error, 1)
 	go func() { serveDone <- server.Serve(listener) }()
 	startDone := make(chan error, 1)
-	go func() { startDone <- s.pool.WaitReady(poolCtx) }()
+	go func() { startDone <- s.each(func(m *model) error { return m.pool.WaitReady(poolCtx) }) }()
 
 	var cause error
 	for waiting := true; waiting; {
@@ -108,8 +119,8 @@ func (s *Server) Run(ctx context.Context, listening func(net.Addr)) error {
 	}
 
 	s.drain(server)
-	endPool()
-	return errors.Join(cause, <-poolDone, s.journal.close())
+	endPools()
+	return errors.Join(cause, <-poolsDone, s.records.Close())
 }
 
 // drain returns when no request is in flight and none can come.
@@ -155,19 +166,31 @@ func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/v1/chat/completions", s.infer(openai.Chat))
 	mux.HandleFunc("/v1/completions", s.infer(openai.Completions))
-	mux.HandleFunc("/tokenize", s.tokenize)
-	mux.HandleFunc("/v1/models", get(s.models))
+	mux.HandleFunc("/tokenize", s.locked(s.tokenize))
+	mux.HandleFunc("/v1/models", s.locked(get(s.listModels)))
+	mux.HandleFunc("/v1/models/{name...}", s.locked(get(s.showModel)))
+	mux.HandleFunc("/metrics", s.locked(get(s.metrics.handler.ServeHTTP)))
 	mux.HandleFunc("/health/live", get(s.live))
 	mux.HandleFunc("/health/ready", get(s.ready))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		mark(w, r)
 		respond(w, http.StatusNotFound, openai.ErrorBody{Error: openai.Invalid("", "there is no "+r.URL.Path+" here")})
 	})
-	limit := seconds(s.cfg.RequestTimeout + s.cfg.CancelGrace)
+	timeout, grace := seconds(s.cfg.RequestTimeout), seconds(s.cfg.CancelGrace)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// A client that does not read must not hold a lane for ever. The grace on
-		// top leaves time to tell a slow one that its request timed out. An error
-		// here would mean a connection without deadlines, and TCP has them.
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(limit))
+		// A client that does not send or does not read must not hold a lane, or the
+		// end of the server, for ever. net/http reads a body also to get past it
+		// before it answers. The grace on top leaves time to tell a slow client that
+		// its request timed out. An error here would mean a connection without
+		// deadlines, and TCP has them.
+		conn, now := http.NewResponseController(w), time.Now()
+		_ = conn.SetReadDeadline(now.Add(timeout))
+		_ = conn.SetWriteDeadline(now.Add(timeout + grace))
+		defer context.AfterFunc(s.stopping, func() {
+			now := time.Now()
+			_ = conn.SetReadDeadline(now)
+			_ = conn.SetWriteDeadline(now.Add(grace))
+		})()
 		mux.ServeHTTP(w, r)
 	})
 }
@@ -184,39 +207,8 @@ func get(h http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-func (s *Server) models(w http.ResponseWriter, _ *http.Request) {
-	list := openai.ModelList{Object: "list"}
-	for _, name := range s.cfg.Models {
-		list.Data = append(list.Data, openai.Model{ID: name, Object: "model", Created: s.created.Unix(), OwnedBy: "assay"})
-	}
-	respond(w, http.StatusOK, list)
-}
-
 func (s *Server) live(w http.ResponseWriter, _ *http.Request) {
 	respond(w, http.StatusOK, map[string]bool{"live": true})
-}
-
-// Readiness is the body of /health/ready. The status is 200 while a lane is in
-// service, and 503 otherwise; lanes that are out are listed either way.
-type Readiness struct {
-	Ready bool                `json:"ready"`
-	Lanes []worker.LaneStatus `json:"lanes"`
-	Error string              `json:"error,omitempty"` // why records are no longer written
-}
-
-func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
-	answer := Readiness{Lanes: s.pool.Lanes()}
-	answer.Ready = slices.ContainsFunc(answer.Lanes, func(l worker.LaneStatus) bool {
-		return l.State == worker.Idle || l.State == worker.Busy
-	})
-	if err := s.journal.failure(); err != nil {
-		answer.Ready, answer.Error = false, err.Error()
-	}
-	status := http.StatusOK
-	if !answer.Ready {
-		status = http.StatusServiceUnavailable
-	}
-	respond(w, status, answer)
 }
 
 // respond writes a whole JSON body and sends it off.

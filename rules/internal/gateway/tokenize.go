@@ -4,16 +4,18 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"os"
 
 	"assay/rules/internal/openai"
 	"assay/rules/internal/worker"
 )
 
 // tokenize answers POST /tokenize, {"content": text}, with {"tokens": [ids]}: the
-// engine's own ids, without special tokens around the text. It is no inference
-// and leaves no record.
+// engine's own ids, without special tokens around the text. "model" may be left out
+// where there is only one. It is no inference and leaves no record.
 func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) {
 	fail := func(status int, code, message string) {
 		respond(w, status, openai.ErrorBody{Error: &openai.Error{Type: "invalid_request_error", Code: code, Message: message}})
@@ -30,12 +32,16 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) {
 	defer s.requests.leave()
 	var body struct {
 		Content *string `json:"content"`
+		Model   string  `json:"model"`
 	}
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.cfg.MaxBodyBytes))
 	if err == nil {
 		err = json.Unmarshal(data, &body)
 	}
 	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		fail(http.StatusRequestTimeout, "timeout", "the body did not arrive in time")
+		return
 	case err != nil:
 		fail(http.StatusBadRequest, "invalid_request", err.Error())
 		return
@@ -43,8 +49,16 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) {
 		fail(http.StatusBadRequest, "invalid_request", `a text is needed: {"content": "…"}`)
 		return
 	}
-	lease, err := s.pool.Acquire()
-	if errors.Is(err, worker.ErrBusy) {
+	model := s.find(body.Model)
+	if body.Model == "" && len(s.models) == 1 {
+		model = s.models[0]
+	}
+	if model == nil {
+		fail(http.StatusNotFound, "model_not_found", fmt.Sprintf("there is no model %q here", body.Model))
+		return
+	}
+	lease, _, err := model.pool.Acquire(r.Context())
+	if errors.Is(err, worker.ErrBusy) || errors.Is(err, worker.ErrWaited) {
 		w.Header().Set("Retry-After", "1")
 		fail(http.StatusTooManyRequests, "capacity_exceeded", "all lanes are busy; try again")
 		return

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -19,38 +20,91 @@ import (
 	"assay/rules/internal/gateway"
 	"assay/rules/internal/llama"
 	"assay/rules/internal/record"
+	"assay/rules/internal/upstream"
 )
 
-// TestRealModel serves a real model: it needs a Python with xllamacpp and a
-// GGUF file with a chat template.
+// TestRealModel serves a real model in the three ways there are: it needs a Python
+// with xllamacpp and a GGUF file with a chat template.
 func TestRealModel(t *testing.T) {
 	python, model := os.Getenv("ASSAY_TEST_LLAMA_PYTHON"), os.Getenv("ASSAY_TEST_GGUF")
 	if python == "" || model == "" {
 		t.Skip("ASSAY_TEST_LLAMA_PYTHON and ASSAY_TEST_GGUF are not set")
 	}
-	for transport, scopes := range map[string][2]string{
-		llama.InProcess: {record.ScopeCall, record.ScopeStream},
-		llama.HTTP:      {record.ScopeHTTPCall, record.ScopeHTTPStream},
-	} {
-		t.Run(transport, func(t *testing.T) { serveRealModel(t, python, model, transport, scopes) })
+	const context = 512
+	write := func(t *testing.T, program []byte, config any) []string {
+		dir := t.TempDir()
+		command := []string{python, "-I", filepath.Join(dir, "program.py"), "--config", filepath.Join(dir, "config.json")}
+		settings, _ := json.Marshal(config)
+		for i, data := range map[int][]byte{2: program, 4: settings} {
+			if err := os.WriteFile(command[i], data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return command
+	}
+	t.Run("in process", func(t *testing.T) {
+		command := write(t, llama.Worker, llama.Config{Model: model, Context: context, Threads: 1})
+		serveRealModel(t, gateway.Model{Workers: []gateway.Worker{{Command: command}}}, true, record.ScopeCall, record.ScopeStream)
+	})
+	server := llama.ServerConfig{Model: model, Name: "m", Context: context, Slots: 1, Threads: 1}
+	t.Run("llama-server", func(t *testing.T) {
+		serveRealModel(t, gateway.Model{Upstream: &upstream.Config{
+			Adapter: "llama-server", Model: "m", Command: append(write(t, llama.Server, server), "--port", "{port}"),
+		}}, true, record.ScopeHTTPCall, record.ScopeHTTPStream)
+	})
+	t.Run("openai", func(t *testing.T) {
+		url := startServer(t, append(write(t, llama.Server, server), "--port"))
+		serveRealModel(t, gateway.Model{Upstream: &upstream.Config{
+			Adapter: "openai", Model: "m", URL: url, KeyVariable: "LLAMA_API_KEY",
+		}}, false, record.ScopeHTTPCall, record.ScopeHTTPStream)
+	})
+}
+
+// startServer starts the server as somebody else would, and returns its URL.
+func startServer(t *testing.T, command []string) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	l.Close()
+	_, port, _ := net.SplitHostPort(address)
+	t.Setenv("LLAMA_API_KEY", "of-the-test")
+	cmd := exec.Command(command[0], append(command[1:], port)...)
+	cmd.Stderr = os.Stderr
+	stdin, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		stdin.Close()
+		if err := cmd.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+	for {
+		resp, err := http.Get("http://" + address + "/health")
+		if err == nil {
+			resp.Body.Close()
+			if resp.StatusCode == 200 {
+				return "http://" + address
+			}
+		}
+		time.Sleep(20 * time.Millisecond)
 	}
 }
 
-// serveRealModel asks all that a worker must answer; scopes are those of a buffered
-// and of a streamed task.
-func serveRealModel(t *testing.T, python, model, transport string, scopes [2]string) {
+// serveRealModel asks all that a worker must answer. exact says that the engine's
+// own figures and refusals are known too; call and stream are the task's scopes.
+func serveRealModel(t *testing.T, m gateway.Model, exact bool, call, streamed string) {
 	dir := t.TempDir()
-	program, config := filepath.Join(dir, "worker.py"), filepath.Join(dir, "config.json")
-	settings, _ := json.Marshal(llama.Config{Model: model, Context: 512, Threads: 1, Transport: transport})
-	for path, data := range map[string][]byte{program: llama.Worker, config: settings} {
-		if err := os.WriteFile(path, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	m.Names = []string{"m"}
 	records := filepath.Join(dir, "records.jsonl")
 	server, err := gateway.New(gateway.Config{
-		Models: []string{"m"}, Records: records,
-		Workers: []gateway.Worker{{Command: []string{python, "-I", program, "--config", config}}},
+		Models: []gateway.Model{m}, Records: gateway.Records{File: records},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -83,14 +137,16 @@ func serveRealModel(t *testing.T, python, model, transport string, scopes [2]str
 		return resp
 	}
 	type answer struct {
-		status  int
-		text    string
-		chunks  int // with content
-		finish  string
-		code    string
-		prompt  int
-		atFirst time.Duration
-		atEnd   time.Duration
+		status int
+		text   string
+		chunks int // with content
+		finish string
+		code   string
+		prompt int
+		// logprobs is how many pieces had log-probabilities.
+		logprobs int
+		atFirst  time.Duration
+		atEnd    time.Duration
 	}
 	ask := func(id, path, body string) (a answer) {
 		t.Helper()
@@ -107,6 +163,7 @@ func serveRealModel(t *testing.T, python, model, transport string, scopes [2]str
 					Delta, Message message
 					Text           string
 					FinishReason   string `json:"finish_reason"`
+					Logprobs       struct{ Content []any }
 				}
 				Usage struct {
 					PromptTokens int `json:"prompt_tokens"`
@@ -123,6 +180,9 @@ func serveRealModel(t *testing.T, python, model, transport string, scopes [2]str
 			a.prompt += v.Usage.PromptTokens
 			for _, c := range v.Choices {
 				a.finish += c.FinishReason
+				if len(c.Logprobs.Content) > 0 {
+					a.logprobs++
+				}
 				if text := c.Delta.Content + c.Message.Content + c.Text; text != "" {
 					if a.chunks++; a.chunks == 1 {
 						a.atFirst = time.Since(began)
@@ -162,6 +222,13 @@ func serveRealModel(t *testing.T, python, model, transport string, scopes [2]str
 		texts[c.id], texts[c.id+"-stream"] = buffered.text, streamed.text
 	}
 
+	// Log-probabilities come with each piece, in both modes.
+	for mode, more := range map[string]string{"buffered": "", "streamed": stream} {
+		if a := ask("logprobs-"+mode, chat, hello+more+`,"logprobs":true}`); a.text != texts["chat"] || a.logprobs < a.chunks {
+			t.Errorf("log-probabilities %s: %+v", mode, a)
+		}
+	}
+
 	// Too long a prompt is refused in both modes, and the next request is fine.
 	long := fmt.Sprintf(`{"model":"m","messages":[{"role":"user","content":%q}]`, strings.Repeat("word ", 2000)) + greedy
 	for mode, more := range map[string]string{"buffered": "", "streamed": stream} {
@@ -180,7 +247,7 @@ func serveRealModel(t *testing.T, python, model, transport string, scopes [2]str
 			t.Errorf("%s: %+v", id, a)
 		}
 	}
-	if a := ask("picture", chat, `{"model":"m","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}}]}]}`); a.status != 400 {
+	if a := ask("picture", chat, `{"model":"m","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}}]}]}`); exact && a.status != 400 || a.status < 400 {
 		t.Errorf("a picture for a text model: %+v", a)
 	}
 
@@ -231,12 +298,13 @@ func serveRealModel(t *testing.T, python, model, transport string, scopes [2]str
 		}
 		seen++
 		sum := sha256.Sum256([]byte(want))
-		task, scope := r.Task, scopes[0]
+		task, scope := r.Task, call
 		if r.Stream {
-			scope = scopes[1]
+			scope = streamed
 		}
 		if task.Scope != scope || r.Outcome != record.Completed || task.TextSHA256 != hex.EncodeToString(sum[:]) || task.TextBytes != int64(len(want)) ||
-			*task.CachedTokens != 0 || *task.CompletionTokens != 12 || task.WallNS <= 0 || task.WallNS > r.TotalNS || task.Engine["predicted_ms"] <= 0 {
+			*task.CachedTokens != 0 || *task.CompletionTokens != 12 || task.WallNS <= 0 || task.WallNS > r.TotalNS || exact && task.Engine["predicted_ms"] <= 0 ||
+			(task.EngineRequestID == "") != (task.Source == record.SourceWorker) {
 			t.Errorf("record %+v %+v", r, task)
 		}
 	}
@@ -252,10 +320,9 @@ func TestAModelThatIsMissing(t *testing.T) {
 		t.Skip("ASSAY_TEST_LLAMA_PYTHON is not set")
 	}
 	for name, c := range map[string]struct{ config, want string }{
-		"model":  {`{"model":"/nonexistent.gguf","context":64,"threads":1,"prompt_cache":false,"transport":"in_process"}`, "No such file or directory: '/nonexistent.gguf'"},
-		"config": {`{"model":"x","thread":1}`, "missing or unknown: context, prompt_cache, thread, threads, transport"},
-		"kind":   {`{"model":"x","context":"64","threads":1,"prompt_cache":false,"transport":"http"}`, "context must be of type int"},
-		"way":    {`{"model":"x","context":64,"threads":1,"prompt_cache":false,"transport":"pigeon"}`, "transport must be one of in_process, http"},
+		"model":  {`{"model":"/nonexistent.gguf","context":64,"threads":1,"prompt_cache":false}`, "No such file or directory: '/nonexistent.gguf'"},
+		"config": {`{"model":"x","thread":1}`, "missing or unknown: context, prompt_cache, thread, threads"},
+		"kind":   {`{"model":"x","context":"64","threads":1,"prompt_cache":false}`, "context must be of type int"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -266,8 +333,8 @@ func TestAModelThatIsMissing(t *testing.T) {
 				}
 			}
 			server, err := gateway.New(gateway.Config{
-				Models: []string{"m"}, Records: filepath.Join(dir, "records.jsonl"),
-				Workers: []gateway.Worker{{Command: []string{python, "-I", program, "--config", config}}},
+				Models:  []gateway.Model{{Names: []string{"m"}, Workers: []gateway.Worker{{Command: []string{python, "-I", program, "--config", config}}}}},
+				Records: gateway.Records{File: filepath.Join(dir, "records.jsonl")},
 			})
 			if err != nil {
 				t.Fatal(err)

@@ -1,45 +1,36 @@
-"""A worker that holds a model in llama.cpp and calls it in-process, or over the
-engine's own HTTP server.
+"""A worker that holds a model in llama.cpp and calls it in-process.
 
 Run as: python -I worker.py --config FILE, with a JSON object of
     model         path of the GGUF file
     context       tokens of context
     threads       threads of the engine
     prompt_cache  whether the engine may reuse an earlier prompt's work
-    transport     how a request reaches the engine: "in_process" or "http"
     mmproj        path of the projector for media, optional
 
 It speaks version 2 of the worker protocol on standard input and output.
 """
 
 import argparse
-import contextlib
 import hashlib
-import http.client
 import importlib.metadata
 import json
 import os
 import queue
 import secrets
-import socket
 import sys
 import threading
 import time
-import urllib.parse
 import urllib.request
-from typing import Any, Callable, NoReturn
+from typing import Any, NoReturn
 
 PROTOCOL = 2
 MAX_REQUEST = 64 << 20  # bytes in a line from the gateway
 
 Json = dict[str, Any]
-# Takes an increment; True stops the generation.
-Chunk = Callable[[Json], bool]
-
-SCOPES = {  # of the task, by transport: of a buffered and of a streamed call
-    "in_process": ("public_task_call_wall", "public_task_stream_wall_including_backpressure"),
-    "http": ("upstream_http_call_wall", "upstream_http_stream_wall_including_backpressure"),
-}
+# Scopes of the task: of a buffered and of a streamed call.
+SCOPES = ("public_task_call_wall", "public_task_stream_wall_including_backpressure")
+# What a projector may be for. The engine itself refuses what it is not.
+MEDIA = ["image_url", "video_url", "input_audio"]
 
 
 class Frames:
@@ -76,13 +67,12 @@ class Call:
         self.stream: bool = request["stream"]
         self.body: Json = request["body"]
         self.cancelled = threading.Event()
-        self.connection: socket.socket | None = None  # to the engine's server
         self.fault: BaseException | None = None  # of our own, inside the callback
         self.error: Json | None = None  # the engine's
         self.finish: str | None = None
         self.usage: Json = {}
         self.timings: Json = {}
-        self.text = ""  # of a buffered answer
+        self.whole: Json = {}  # the text of a buffered answer, and so on
         self.increments = 0
         self.bytes = 0
         self.reasoning_bytes = 0
@@ -91,25 +81,19 @@ class Call:
         self.first: int | None = None
         self._sha = hashlib.sha256()
 
-    def cancel(self) -> None:
-        """Asks for an early end, from another thread. A connection that goes away
-        is how the engine's server is told."""
-        self.cancelled.set()
-        if self.connection is not None:
-            with contextlib.suppress(OSError):
-                self.connection.shutdown(socket.SHUT_RDWR)
-
-    def take(self, answer: Json) -> str:
-        """Takes in a chunk or a whole answer and returns its text."""
+    def take(self, answer: Json) -> Json:
+        """Takes in a chunk or a whole answer and returns its text, and its
+        log-probabilities if there are any."""
         self.error = answer.get("error") or self.error
         self.usage = answer.get("usage") or self.usage
         self.timings = answer.get("timings") or self.timings
-        text = ""
+        text, logprobs = "", None
         for choice in answer.get("choices") or ():
             part = choice.get("delta") or choice.get("message") or choice
             text += part.get("content" if self.chat else "text") or ""
             self.reasoning_bytes += len((part.get("reasoning_content") or "").encode())
             self.finish = choice.get("finish_reason") or self.finish
+            logprobs = choice.get("logprobs") or logprobs
         if text:
             if self.first is None:
                 self.first = time.perf_counter_ns() - self.began
@@ -117,14 +101,14 @@ class Call:
             self._sha.update(data)
             self.bytes += len(data)
             self.increments += 1
-        return text
+        return {"text": text} if logprobs is None else {"text": text, "logprobs": logprobs}
 
-    def task(self, transport: str) -> Json:
+    def task(self) -> Json:
         engine = {k: v for k, v in self.timings.items() if isinstance(v, (int, float))}
         if self.reasoning_bytes:
             engine["reasoning_bytes"] = self.reasoning_bytes
         return {
-            "scope": SCOPES[transport][self.stream],
+            "scope": SCOPES[self.stream],
             "wall_ns": self.wall,
             "first_increment_ns": self.first if self.stream else None,
             "increments": self.increments,
@@ -167,8 +151,6 @@ class Engine:
         self._key = secrets.token_urlsafe(32)
         params.api_keys = [self._key]
         self._cache_prompt: bool = config["prompt_cache"]
-        self.transport: str = config["transport"]
-        self._text_only = not config.get("mmproj")
         self._server = xllamacpp.Server(params)
         # The first request pays for what the engine sets up late.
         self._server.handle_completions({"prompt": "a", "max_tokens": 1, "cache_prompt": False})
@@ -184,18 +166,16 @@ class Engine:
             return json.load(answer)["tokens"]
 
     def run(self, call: Call, frames: Frames) -> None:
-        if self._text_only and has_media(call.body):
-            # The engine's own refusal looks like a fault of the engine.
-            raise ValueError("this model takes text only: the worker has no projector for media")
         body = {**call.body, "stream": call.stream, "cache_prompt": self._cache_prompt}
-        handle = self._over_http(call) if self.transport == "http" else self._in_process(call)
+        handle = self._server.handle_chat_completions if call.chat else self._server.handle_completions
 
         def chunk(piece: Json) -> bool:
             """Passes on an increment; True stops the generation. The engine
             swallows exceptions, so they are kept."""
             try:
-                if text := call.take(piece):
-                    frames.send("delta", id=call.id, text=text)
+                delta = call.take(piece)
+                if delta != {"text": ""}:
+                    frames.send("delta", id=call.id, **delta)
             except BaseException as fault:
                 call.fault = fault
                 return True
@@ -210,47 +190,7 @@ class Engine:
         finally:
             call.wall = time.perf_counter_ns() - call.began
         if not call.stream:
-            call.text = call.take(answer)
-
-    def _in_process(self, call: Call) -> Callable[..., Json]:
-        return self._server.handle_chat_completions if call.chat else self._server.handle_completions
-
-    def _over_http(self, call: Call) -> Callable[..., Json | None]:
-        """The same call, through the engine's own server. Each request has a
-        connection of its own: the engine closes idle ones, and nothing is sent
-        twice."""
-        path = "/v1/chat/completions" if call.chat else "/v1/completions"
-        headers = {"Content-Type": "application/json", "Authorization": "Bearer " + self._key}
-
-        def handle(body: Json, chunk: Chunk | None = None) -> Json | None:
-            address = urllib.parse.urlsplit(self._server.listening_address)
-            with contextlib.closing(http.client.HTTPConnection(address.hostname, address.port)) as connection:
-                connection.connect()
-                call.connection = connection.sock
-                if call.cancelled.is_set():  # before there was a connection to end
-                    return {}
-                connection.request("POST", path, json.dumps(body), headers)
-                with connection.getresponse() as answer:
-                    if chunk is None:
-                        return json.load(answer)
-                    if answer.status != 200:  # a refusal is no stream
-                        chunk(json.load(answer))
-                        return None
-                    for line in answer:
-                        name, _, data = line.strip().partition(b": ")
-                        if name == b"data" and data != b"[DONE]" and chunk(json.loads(data)):
-                            break
-            return None
-
-        return handle
-
-
-def has_media(body: Json) -> bool:
-    """Says whether a message has a part that is not text."""
-    messages = body.get("messages")
-    contents = [m.get("content") for m in messages if isinstance(m, dict)] if isinstance(messages, list) else []
-    parts = [part for content in contents if isinstance(content, list) for part in content]
-    return any(isinstance(part, dict) and part.get("type") != "text" for part in parts)
+            call.whole = call.take(answer)
 
 
 def tokenize(engine: Engine, request: Tokenization, frames: Frames) -> None:
@@ -265,14 +205,12 @@ def serve(engine: Engine, call: Call, frames: Frames) -> None:
     """Runs a request and sends its last frame."""
 
     def error(status: int, code: str, kind: str, message: str) -> None:
-        frames.send("error", id=call.id, status=status, code=code, type=kind, message=message, task=call.task(engine.transport))
+        frames.send("error", id=call.id, status=status, code=code, type=kind, message=message, task=call.task())
 
     try:
         engine.run(call, frames)
     except Exception as fault:
-        if call.cancelled.is_set():  # what a connection does that was ended
-            return error(499, "cancelled", "cancelled", "cancelled")
-        if isinstance(fault, ValueError) and not isinstance(fault, json.JSONDecodeError):  # how the engine refuses a body
+        if isinstance(fault, ValueError):  # how the engine refuses a body
             return error(400, "invalid_request", "invalid_request_error", str(fault))
         return error(500, "engine_error", "server_error", f"{type(fault).__name__}: {fault}")
     if call.fault is not None:
@@ -289,8 +227,7 @@ def serve(engine: Engine, call: Call, frames: Frames) -> None:
         "completion_tokens": call.usage.get("completion_tokens"),
         "cached_tokens": (call.usage.get("prompt_tokens_details") or {}).get("cached_tokens"),
     }
-    text = {} if call.stream else {"text": call.text}
-    frames.send("done", id=call.id, finish_reason=call.finish, usage=usage, task=call.task(engine.transport), **text)
+    frames.send("done", id=call.id, finish_reason=call.finish, usage=usage, task=call.task(), **call.whole)
 
 
 def read_requests(calls: "queue.SimpleQueue[Call | Tokenization]") -> NoReturn:
@@ -310,7 +247,7 @@ def read_requests(calls: "queue.SimpleQueue[Call | Tokenization]") -> NoReturn:
                     calls.put(Tokenization(request))
                 case "cancel":
                     if current is not None and current.id == request["id"]:
-                        current.cancel()
+                        current.cancelled.set()
                 case "shutdown":
                     break
                 case other:
@@ -324,14 +261,12 @@ def read_requests(calls: "queue.SimpleQueue[Call | Tokenization]") -> NoReturn:
 def read_config(path: str) -> Json:
     with open(path, encoding="utf-8") as file:
         config = json.load(file)
-    kinds = {"model": str, "context": int, "threads": int, "prompt_cache": bool, "transport": str, "mmproj": str}
+    kinds = {"model": str, "context": int, "threads": int, "prompt_cache": bool, "mmproj": str}
     if wrong := set(config) - set(kinds) | set(kinds) - set(config) - {"mmproj"}:
         raise ValueError(f"missing or unknown: {', '.join(sorted(wrong))}")
     for name, value in config.items():
         if type(value) is not kinds[name]:
             raise ValueError(f"{name} must be of type {kinds[name].__name__}")
-    if config["transport"] not in SCOPES:
-        raise ValueError(f"transport must be one of {', '.join(SCOPES)}")
     return config
 
 
@@ -349,7 +284,10 @@ def main() -> NoReturn:
             protocol=PROTOCOL,
             worker="assay-llama",
             engine={"name": "xllamacpp", "version": importlib.metadata.version("xllamacpp")},
-            capabilities={"endpoints": ["chat", "completions"], "cancel": True, "max_context": config["context"], "tokenize": True},
+            capabilities={
+                "endpoints": ["chat", "completions"], "cancel": True, "max_context": config["context"],
+                "tokenize": True, "logprobs": True, "content": MEDIA if config.get("mmproj") else [],
+            },
         )
         calls: "queue.SimpleQueue[Call | Tokenization]" = queue.SimpleQueue()
         threading.Thread(target=read_requests, args=(calls,), daemon=True).start()

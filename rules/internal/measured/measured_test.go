@@ -24,6 +24,7 @@ var folders = []string{
 	"rules/internal/llama",
 	"rules/internal/openai",
 	"rules/internal/record",
+	"rules/internal/recordlog",
 	"rules/internal/scripted",
 	"rules/internal/server",
 	"rules/internal/testbed",

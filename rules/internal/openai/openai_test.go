@@ -9,6 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+var limits = Limits{OutputTokens: 64, PromptBytes: 1000}
+
 func TestParseAccepts(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -26,10 +28,15 @@ func TestParseAccepts(t *testing.T) {
 			Request{Model: "m"}, `{"max_tokens":64,"messages":[{"role":"user","content":[{"type":"text","text":"a"}]}]}`},
 		{"both names agree", Completions, `{"model":"m","prompt":["x"],"max_tokens":3,"max_completion_tokens":3,"stream":false,"tools":[]}`,
 			Request{Model: "m"}, `{"max_tokens":3,"prompt":["x"],"tools":[]}`},
+		{"a picture and log-probabilities", Chat, `{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"data:,"}}]}],"logprobs":true}`,
+			Request{Model: "m", Logprobs: true, Parts: []Part{{"image_url", "messages[0].content[1]"}}},
+			`{"max_tokens":64,"logprobs":true,"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"data:,"}}]}]}`},
+		{"the chosen token's log-probability alone", Completions, `{"model":"m","prompt":"x","logprobs":0}`,
+			Request{Model: "m", Logprobs: true}, `{"max_tokens":64,"prompt":"x","logprobs":0}`},
 		{"token ids", Completions, `{"model":"m","prompt":[1,2,3]}`, Request{Model: "m"}, `{"max_tokens":64,"prompt":[1,2,3]}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, fail := Parse(c.endpoint, []byte(c.body), 64)
+			got, fail := Parse(c.endpoint, []byte(c.body), limits)
 			if fail != nil {
 				t.Fatal(fail)
 			}
@@ -71,7 +78,16 @@ func TestParseRefuses(t *testing.T) {
 		{Chat, chat(`"n":2`), "n"},
 		{Chat, chat(`"n":"1"`), "n"},
 		{Chat, chat(`"best_of":3`), "best_of"},
-		{Chat, chat(`"logprobs":true`), "logprobs"},
+		{Chat, chat(`"logprobs":3`), "logprobs"},
+		{Chat, chat(`"stream":true,"stream":false`), ""},
+		{Chat, `{"model":"m","messages":[{"role":"robot","content":"hi"}]}`, "messages[0].role"},
+		{Chat, `{"model":"m","messages":[{"role":"user","content":["hi"]}]}`, "messages[0].content"},
+		{Chat, `{"model":"m","messages":[{"role":"user","content":[{"text":"hi"}]}]}`, "messages[0].content[0].type"},
+		{Chat, `{"model":"m","messages":[{"role":"user","content":[{"type":"text"}]}]}`, "messages[0].content[0].text"},
+		{Chat, `{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat("x", 600) + `"},{"role":"user","content":[{"type":"text","text":"` + strings.Repeat("x", 600) + `"}]}]}`, "messages[1].content[0]"},
+		{Chat, chat(`"seed":1` + strings.Repeat("0", 400)), ""},
+		{Chat, chat(`"metadata":{"a":1,"a":2}`), ""},
+		{Chat, `{"model":` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) + `}`, ""},
 		{Chat, chat(`"tools":[{"type":"function"}]`), "tools"},
 		{Chat, chat(`"max_tokens":0`), "max_tokens"},
 		{Chat, chat(`"max_tokens":1.5`), "max_tokens"},
@@ -86,8 +102,11 @@ func TestParseRefuses(t *testing.T) {
 		{Completions, `{"model":"m","prompt":[1,-1]}`, "prompt"},
 		{Completions, `{"model":"m","prompt":{}}`, "prompt"},
 		{Completions, `{"model":"m","prompt":"x","echo":true}`, "echo"},
+		{Completions, `{"model":"m","prompt":"x","logprobs":-1}`, "logprobs"},
+		{Completions, `{"model":"m","prompt":"x","logprobs":true}`, "logprobs"},
+		{Completions, `{"model":"m","prompt":"` + strings.Repeat("x", 1001) + `"}`, "prompt"},
 	} {
-		_, fail := Parse(c.endpoint, []byte(c.body), 64)
+		_, fail := Parse(c.endpoint, []byte(c.body), limits)
 		if fail == nil {
 			t.Errorf("%s %s: accepted", c.endpoint, c.body)
 			continue
@@ -111,14 +130,15 @@ func TestResponsesOnTheWire(t *testing.T) {
 		got  Response
 		want string
 	}{
-		{chat.Whole("a", "stop", NewUsage(n(3), n(1), n(0))),
+		{chat.Whole("a", "stop", nil, NewUsage(n(3), n(1), n(0))),
 			`{"id":"chatcmpl-r1","object":"chat.completion","created":5,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"a"},"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":1,"total_tokens":4,"prompt_tokens_details":{"cached_tokens":0}}}`},
 		{opening, `{"id":"chatcmpl-r1","object":"chat.completion.chunk","created":5,"model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}`},
-		{chat.Increment("a"), `{"id":"chatcmpl-r1","object":"chat.completion.chunk","created":5,"model":"m","choices":[{"index":0,"delta":{"content":"a"},"finish_reason":null}]}`},
+		{chat.Increment("a", nil), `{"id":"chatcmpl-r1","object":"chat.completion.chunk","created":5,"model":"m","choices":[{"index":0,"delta":{"content":"a"},"finish_reason":null}]}`},
+		{text.Increment("", json.RawMessage(`{"tokens":["a"]}`)), `{"id":"cmpl-r1","object":"text_completion","created":5,"model":"m","choices":[{"index":0,"text":"","logprobs":{"tokens":["a"]},"finish_reason":null}]}`},
 		{chat.Finish("stop"), `{"id":"chatcmpl-r1","object":"chat.completion.chunk","created":5,"model":"m","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`},
-		{chat.Counts(NewUsage(nil, n(1), nil)), `{"id":"chatcmpl-r1","object":"chat.completion.chunk","created":5,"model":"m","choices":[],"usage":{"completion_tokens":1}}`},
-		{text.Whole("", "length", NewUsage(nil, nil, nil)), `{"id":"cmpl-r1","object":"text_completion","created":5,"model":"m","choices":[{"index":0,"text":"","finish_reason":"length"}]}`},
-		{text.Increment("a"), `{"id":"cmpl-r1","object":"text_completion","created":5,"model":"m","choices":[{"index":0,"text":"a","finish_reason":null}]}`},
+		{chat.Counts(NewUsage(n(2), n(1), nil)), `{"id":"chatcmpl-r1","object":"chat.completion.chunk","created":5,"model":"m","choices":[],"usage":{"prompt_tokens":2,"completion_tokens":1,"total_tokens":3}}`},
+		{text.Whole("", "length", nil, NewUsage(nil, n(1), n(1))), `{"id":"cmpl-r1","object":"text_completion","created":5,"model":"m","choices":[{"index":0,"text":"","finish_reason":"length"}]}`},
+		{text.Increment("a", nil), `{"id":"cmpl-r1","object":"text_completion","created":5,"model":"m","choices":[{"index":0,"text":"a","finish_reason":null}]}`},
 		{text.Finish("stop"), `{"id":"cmpl-r1","object":"text_completion","created":5,"model":"m","choices":[{"index":0,"text":"","finish_reason":"stop"}]}`},
 	} {
 		got, err := json.Marshal(c.got)
@@ -136,7 +156,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(`{"model":"m","prompt":[[1,2]],"max_tokens":3}`)
 	f.Fuzz(func(t *testing.T, body string) {
 		for _, endpoint := range []Endpoint{Chat, Completions} {
-			r, fail := Parse(endpoint, []byte(body), 64)
+			r, fail := Parse(endpoint, []byte(body), limits)
 			if (r == nil) == (fail == nil) {
 				t.Fatalf("request %v and error %v", r, fail)
 			}

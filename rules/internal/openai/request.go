@@ -15,7 +15,8 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"unicode/utf8"
+
+	"assay/rules/internal/jsonl"
 )
 
 // Endpoint is one of the two kinds of inference.
@@ -33,27 +34,45 @@ type Request struct {
 	Stream bool
 	// IncludeUsage asks for a last chunk with the token counts.
 	IncludeUsage bool
+	// Logprobs says that log-probabilities are asked for, by the field of that name.
+	Logprobs bool
+	// Parts are the content parts that are not text.
+	Parts []Part
 	// Body is what the engine gets: the body as received without model, stream,
 	// stream_options, n and best_of, and with the output limit as max_tokens.
 	Body map[string]json.RawMessage
 }
 
-// Parse checks a request body. maxOutput is the largest number of output tokens
-// a request may ask for, and what it gets if it does not ask. All errors are
-// the client's (status 400) and name the field.
-func Parse(endpoint Endpoint, data []byte, maxOutput int) (*Request, *Error) {
-	if !utf8.Valid(data) {
-		return nil, Invalid("", "the body is not UTF-8")
+// Part is a content part of a message that is not text.
+type Part struct {
+	Kind  string // its type, such as "image_url"
+	Param string // where it is, such as "messages[0].content[1]"
+}
+
+// Limits bound a request.
+type Limits struct {
+	// OutputTokens is the most a request may ask for, and what it gets if it does
+	// not ask.
+	OutputTokens int
+	// PromptBytes bounds the text of the prompt, or of all messages together.
+	PromptBytes int
+}
+
+// Parse checks a request body. All errors are the client's (status 400) and name
+// the field.
+func Parse(endpoint Endpoint, data []byte, limits Limits) (*Request, *Error) {
+	body, err := members(data)
+	if err == nil {
+		err = bounded(data)
 	}
-	var body map[string]json.RawMessage
-	if err := json.Unmarshal(data, &body); err != nil {
-		return nil, Invalid("", "the body is not a JSON object: "+err.Error())
+	if err != nil {
+		return nil, Invalid("", "the body is not a JSON object in UTF-8: "+err.Error())
 	}
 	// null means the same as absent everywhere in this interface.
 	maps.DeleteFunc(body, func(_ string, v json.RawMessage) bool { return string(v) == "null" })
 
-	p := parser{body: body}
 	r := &Request{Body: body}
+	p := parser{body: body, request: r, promptBytes: limits.PromptBytes}
 	p.value("model", "a string", &r.Model)
 	if r.Model == "" {
 		p.fail("model", "a model name is required")
@@ -61,7 +80,8 @@ func Parse(endpoint Endpoint, data []byte, maxOutput int) (*Request, *Error) {
 	p.value("stream", "true or false", &r.Stream)
 	p.streamOptions(r)
 	p.oneAnswer()
-	p.outputLimit(maxOutput)
+	p.logprobs(endpoint)
+	p.outputLimit(limits.OutputTokens)
 	switch endpoint {
 	case Chat:
 		p.messages()
@@ -77,10 +97,57 @@ func Parse(endpoint Endpoint, data []byte, maxOutput int) (*Request, *Error) {
 	return r, nil
 }
 
+// maxNumber is the most digits of a number: a body is passed on to parsers of other
+// languages, and Python's gives up at integers of 4,300. The largest float64 has 309.
+const maxNumber = 400
+
+// bounded refuses numbers that another parser may not take.
+func bounded(data []byte) error {
+	number, inString := 0, false
+	for i := 0; i < len(data); i++ {
+		c := data[i]
+		switch {
+		case inString && c == '\\':
+			i++
+		case c == '"':
+			inString, number = !inString, 0
+		case inString:
+		case c >= '0' && c <= '9', c == '.':
+			if number++; number > maxNumber {
+				return fmt.Errorf("a number in the body has more than %d digits", maxNumber)
+			}
+		default:
+			number = 0
+		}
+	}
+	return nil
+}
+
+// members takes an object apart. A name that is there twice, at any depth, is
+// refused: two readers may choose differently between its values.
+func members(data []byte) (map[string]json.RawMessage, error) {
+	var s jsonl.Scanner
+	if err := s.Reset(data); err != nil {
+		return nil, err
+	}
+	body := make(map[string]json.RawMessage, 8)
+	err := s.Object(func(key []byte) error {
+		value, err := s.Raw()
+		body[string(key)] = value
+		return err
+	})
+	if err == nil {
+		err = s.End()
+	}
+	return body, err
+}
+
 // parser reads single fields and keeps the first error.
 type parser struct {
-	body map[string]json.RawMessage
-	err  *Error
+	body        map[string]json.RawMessage
+	request     *Request
+	promptBytes int // that are left
+	err         *Error
 }
 
 func (p *parser) fail(param, message string) {
@@ -112,12 +179,13 @@ func (p *parser) streamOptions(r *Request) {
 		return
 	}
 	var options struct {
-		IncludeUsage bool `json:"include_usage"`
+		IncludeUsage       bool `json:"include_usage"`
+		IncludeObfuscation bool `json:"include_obfuscation"`
 	}
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
-	if d.Decode(&options) != nil {
-		p.fail("stream_options", "stream_options takes include_usage (true or false) and nothing else")
+	if d.Decode(&options) != nil || options.IncludeObfuscation {
+		p.fail("stream_options", "stream_options takes include_usage (true or false); nothing is obfuscated here")
 	}
 	r.IncludeUsage = options.IncludeUsage
 }
@@ -131,11 +199,27 @@ func (p *parser) oneAnswer() {
 			p.fail(name, name+" must be 1: this server gives one answer a request")
 		}
 	}
-	for _, name := range []string{"logprobs", "echo", "tools", "functions"} {
+	for _, name := range []string{"echo", "tools", "functions"} {
 		switch string(p.body[name]) {
 		case "", "false", "[]":
 		default:
 			p.fail(name, name+" is not supported: this server answers with text alone")
+		}
+	}
+}
+
+// logprobs are true or false for chat, and a number of alternatives, 0 too, for
+// completions.
+func (p *parser) logprobs(endpoint Endpoint) {
+	if endpoint == Chat {
+		p.value("logprobs", "true or false", &p.request.Logprobs)
+		return
+	}
+	var alternatives float64
+	if string(p.body["logprobs"]) != "false" && p.value("logprobs", "a number of alternatives", &alternatives) {
+		p.request.Logprobs = true
+		if alternatives < 0 || alternatives != math.Trunc(alternatives) {
+			p.fail("logprobs", "logprobs must be a number of alternatives, 0 or more")
 		}
 	}
 }
@@ -163,21 +247,59 @@ func (p *parser) outputLimit(maxOutput int) {
 	p.body["max_tokens"] = fmt.Appendf(nil, "%d", limit)
 }
 
+// text counts text against the limit of the prompt.
+func (p *parser) text(param string, n int) {
+	if p.promptBytes -= n; p.promptBytes < 0 {
+		p.fail(param, "the prompt has more text than this server takes")
+	}
+}
+
+var roles = []string{"developer", "system", "user", "assistant", "tool"}
+
 func (p *parser) messages() {
-	var messages []map[string]json.RawMessage
+	var messages []json.RawMessage
 	p.value("messages", "an array of objects", &messages)
 	if len(messages) == 0 {
 		p.fail("messages", "at least one message is required")
 	}
-	for i, message := range messages {
-		var role string
-		if json.Unmarshal(message["role"], &role) != nil || role == "" {
-			p.fail(fmt.Sprintf("messages[%d].role", i), "every message needs a role")
+	for i, raw := range messages {
+		at := fmt.Sprintf("messages[%d]", i)
+		var message struct {
+			Role    string          `json:"role"`
+			Content json.RawMessage `json:"content"`
 		}
-		switch content := message["content"]; {
-		case len(content) == 0, content[0] == '"', content[0] == '[', string(content) == "null":
+		if json.Unmarshal(raw, &message) != nil || !slices.Contains(roles, message.Role) {
+			p.fail(at+".role", fmt.Sprintf("every message needs a role, one of %q", roles))
+		}
+		p.content(at+".content", message.Content)
+	}
+}
+
+// content accepts a text, or an array of parts.
+func (p *parser) content(param string, raw json.RawMessage) {
+	var text string
+	var parts []struct {
+		Type string  `json:"type"`
+		Text *string `json:"text"`
+	}
+	switch {
+	case len(raw) == 0, string(raw) == "null":
+	case json.Unmarshal(raw, &text) == nil:
+		p.text(param, len(text))
+	case json.Unmarshal(raw, &parts) != nil:
+		p.fail(param, "content must be a string or an array of parts, each with a type")
+	}
+	for i, part := range parts {
+		at := fmt.Sprintf("%s[%d]", param, i)
+		switch {
+		case part.Type == "":
+			p.fail(at+".type", "every content part needs a type")
+		case part.Type != "text":
+			p.request.Parts = append(p.request.Parts, Part{Kind: part.Type, Param: at})
+		case part.Text == nil:
+			p.fail(at+".text", "a text part needs a text")
 		default:
-			p.fail(fmt.Sprintf("messages[%d].content", i), "content must be a string or an array of parts")
+			p.text(at, len(*part.Text))
 		}
 	}
 }
@@ -195,8 +317,10 @@ func (p *parser) prompt() {
 	}
 	switch v := prompt.(type) {
 	case string:
+		p.text("prompt", len(v))
 		return
 	case []any:
+		p.text("prompt", len(v)) // a token stands for a byte at least
 		if len(v) > 0 && !slices.ContainsFunc(v, func(e any) bool { return !isToken(e) }) {
 			return
 		}

@@ -1,6 +1,9 @@
 package openai
 
-import "time"
+import (
+	"encoding/json"
+	"time"
+)
 
 // Error is an error as the interface gives it, and a Go error.
 type Error struct {
@@ -30,31 +33,28 @@ func Invalid(param, message string) *Error {
 	return e
 }
 
-// Usage holds token counts. What is not known is absent.
+// Usage holds token counts.
 type Usage struct {
-	PromptTokens        *int64              `json:"prompt_tokens,omitempty"`
-	CompletionTokens    *int64              `json:"completion_tokens,omitempty"`
-	TotalTokens         *int64              `json:"total_tokens,omitempty"`
+	PromptTokens        int64               `json:"prompt_tokens"`
+	CompletionTokens    int64               `json:"completion_tokens"`
+	TotalTokens         int64               `json:"total_tokens"`
 	PromptTokensDetails *PromptTokensDetail `json:"prompt_tokens_details,omitempty"`
 }
 
 // PromptTokensDetail says how many prompt tokens came out of a cache.
 type PromptTokensDetail struct {
-	CachedTokens *int64 `json:"cached_tokens"`
+	CachedTokens int64 `json:"cached_tokens"`
 }
 
-// NewUsage returns the usage for the counts that are known, nil if none is.
+// NewUsage returns the usage, or nil unless the engine counts both: the interface
+// has no form for one of them.
 func NewUsage(prompt, completion, cached *int64) *Usage {
-	if prompt == nil && completion == nil && cached == nil {
+	if prompt == nil || completion == nil {
 		return nil
 	}
-	u := &Usage{PromptTokens: prompt, CompletionTokens: completion}
-	if prompt != nil && completion != nil {
-		total := *prompt + *completion
-		u.TotalTokens = &total
-	}
+	u := &Usage{PromptTokens: *prompt, CompletionTokens: *completion, TotalTokens: *prompt + *completion}
 	if cached != nil {
-		u.PromptTokensDetails = &PromptTokensDetail{CachedTokens: cached}
+		u.PromptTokensDetails = &PromptTokensDetail{CachedTokens: *cached}
 	}
 	return u
 }
@@ -72,11 +72,13 @@ type Response struct {
 // Choice carries the answer's text in the member that belongs to the endpoint
 // and mode: Message or Delta for chat, Text for completions.
 type Choice struct {
-	Index        int      `json:"index"`
-	Message      *Message `json:"message,omitempty"`
-	Delta        *Message `json:"delta,omitempty"`
-	Text         *string  `json:"text,omitempty"`
-	FinishReason *string  `json:"finish_reason"`
+	Index   int      `json:"index"`
+	Message *Message `json:"message,omitempty"`
+	Delta   *Message `json:"delta,omitempty"`
+	Text    *string  `json:"text,omitempty"`
+	// Logprobs is as the engine gave it.
+	Logprobs     json.RawMessage `json:"logprobs,omitempty"`
+	FinishReason *string         `json:"finish_reason"`
 }
 
 // Message is an assistant's message, or a part of it.
@@ -94,8 +96,8 @@ type Answer struct {
 }
 
 // Whole is the buffered response.
-func (a Answer) Whole(text, finish string, usage *Usage) Response {
-	c := Choice{FinishReason: &finish}
+func (a Answer) Whole(text, finish string, logprobs json.RawMessage, usage *Usage) Response {
+	c := Choice{FinishReason: &finish, Logprobs: logprobs}
 	if a.Endpoint == Chat {
 		c.Message = &Message{Role: "assistant", Content: &text}
 	} else {
@@ -113,12 +115,16 @@ func (a Answer) Opening() (Response, bool) {
 	return a.chunk(Choice{Delta: &Message{Role: "assistant", Content: &empty}}), a.Endpoint == Chat
 }
 
-// Increment is a chunk with a piece of the text.
-func (a Answer) Increment(text string) Response {
+// Increment is a chunk with a piece of the text, and its log-probabilities if there
+// are any.
+func (a Answer) Increment(text string, logprobs json.RawMessage) Response {
+	c := Choice{Logprobs: logprobs}
 	if a.Endpoint == Chat {
-		return a.chunk(Choice{Delta: &Message{Content: &text}})
+		c.Delta = &Message{Content: &text}
+	} else {
+		c.Text = &text
 	}
-	return a.chunk(Choice{Text: &text})
+	return a.chunk(c)
 }
 
 // Finish is the chunk that says why the text ends.

@@ -8,7 +8,8 @@
 // What is not known is absent, never zero.
 package record
 
-// Schema is the version of the record's form.
+// Schema is the version of the record's form. A new field that may be absent
+// leaves it as it is; readers ignore fields they do not know.
 const Schema = 1
 
 // Outcome says how a request ended, in the words of the server.
@@ -27,7 +28,7 @@ type Reason string
 
 const (
 	Timeout      Reason = "timeout"       // the request's deadline passed
-	ServerError  Reason = "server_error"  // the engine or worker failed before any content
+	ServerError  Reason = "server_error"  // the engine failed before any content, or the server failed or was stopped
 	BrokenStream Reason = "broken_stream" // the engine's answer ended without a finish reason
 	StreamError  Reason = "stream_error"  // an error after content had been sent
 	Protocol     Reason = "protocol"      // the worker broke its protocol or died
@@ -41,11 +42,17 @@ const (
 	// waits for the pipe to the gateway, so back-pressure is inside.
 	ScopeStream = "public_task_stream_wall_including_backpressure"
 	// ScopeHTTPCall is the wall time of one buffered request to an engine's own
-	// HTTP server, connection included, as the worker waits for it.
+	// HTTP server, from before the connection is made to the end of the answer.
 	ScopeHTTPCall = "upstream_http_call_wall"
-	// ScopeHTTPStream is the same of a streamed request. The worker reads no
-	// further while the pipe to the gateway is full, so back-pressure is inside.
+	// ScopeHTTPStream is the same of a streamed request. Nothing more is read while
+	// a client is behind by 64 increments, so back-pressure is inside.
 	ScopeHTTPStream = "upstream_http_stream_wall_including_backpressure"
+)
+
+// Sources of the task-call time: whose clock measured it.
+const (
+	SourceWorker  = "worker"  // the process that called the engine
+	SourceGateway = "gateway" // the gateway, around a call to an upstream server
 )
 
 // Record is the terminal record of one request.
@@ -70,6 +77,10 @@ type Record struct {
 	// Error is what the client was told, or would have been told.
 	Error *Error `json:"error,omitempty"`
 
+	// Traceparent is the caller's trace context (W3C Trace Context, level 1), as
+	// it was passed on to the engine.
+	Traceparent string `json:"traceparent,omitempty"`
+
 	// Lane and Worker name who served the request; Worker counts the starts of
 	// the lane's worker, from 1.
 	Lane   *int `json:"lane,omitempty"`
@@ -81,12 +92,22 @@ type Record struct {
 	ReceivedNS     int64  `json:"received_ns"`
 	BootID         string `json:"boot_id"`
 
-	// QueueNS is the time between arrival and the lane's acceptance.
+	// QueueNS is the time between arrival and the lane's acceptance: reading and
+	// checking the request, and waiting. Absent if no lane accepted it.
 	QueueNS *int64 `json:"queue_ns,omitempty"`
+	// QueueDepth is the number of requests that waited when this one came to the
+	// queue, without it; absent if no queue is configured or it did not get there.
+	QueueDepth *int `json:"queue_depth,omitempty"`
+	// WaitNS is the time in the queue alone, also of a request that left it
+	// without a lane; absent if the request did not wait.
+	WaitNS *int64 `json:"wait_ns,omitempty"`
 	// FirstWriteNS and TotalNS count from arrival to the first and the last
 	// write to the client.
 	FirstWriteNS *int64 `json:"first_write_ns,omitempty"`
 	TotalNS      int64  `json:"total_ns"`
+	// ClientWriteNS is the time spent in all writes to the client, so it holds
+	// what a slow reader makes the server wait; absent if nothing was written.
+	ClientWriteNS *int64 `json:"client_write_ns,omitempty"`
 
 	// Task is the native call; absent if the request never reached the engine.
 	Task *Task `json:"task,omitempty"`
@@ -99,12 +120,18 @@ type Error struct {
 	Message string `json:"message"`
 }
 
-// Task is the engine's own account of one call, as the worker reports it.
+// Task is the account of one call to the engine, by the process that made it.
 type Task struct {
 	// Scope is one of the Scope constants; it says what WallNS covers.
 	Scope string `json:"scope"`
+	// Source is one of the Source constants; it says who measured WallNS and
+	// FirstIncrementNS. Records of earlier versions lack it.
+	Source string `json:"source,omitempty"`
+	// EngineRequestID is the engine's own id of the request, where it has one of its
+	// own: the key to the engine's log.
+	EngineRequestID string `json:"engine_request_id,omitempty"`
 	// WallNS is the wall time of the call to the engine, FirstIncrementNS the time
-	// from its start to the first increment; both by the worker's clock.
+	// from its start to the first increment; both by one clock.
 	WallNS           int64  `json:"wall_ns"`
 	FirstIncrementNS *int64 `json:"first_increment_ns,omitempty"`
 	// Increments counts the pieces of text the engine delivered.

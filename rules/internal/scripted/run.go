@@ -58,14 +58,21 @@ func (w *scripted) start(ctx context.Context) error {
 	if name == "" {
 		name = "scripted"
 	}
+	o := w.script.Offers
 	hello := &worker.Hello{
 		Protocol: worker.Version, Worker: "scripted",
-		Engine:       worker.Engine{Name: name, Version: "1"},
-		Capabilities: worker.Capabilities{Endpoints: []string{"chat", "completions"}, Cancel: true},
+		Engine: worker.Engine{Name: name, Version: "1"},
+		Capabilities: worker.Capabilities{
+			Endpoints: []string{"chat", "completions"}, Cancel: true,
+			MaxContext: o.MaxContext, Logprobs: o.Logprobs, Buffered: o.Buffered, Content: o.Content,
+		},
+	}
+	if o.Protocol != 0 {
+		hello.Protocol = o.Protocol
 	}
 	s := w.script.Start
 	if s.Mode == StartBadHello {
-		hello.Protocol++
+		hello.Protocol = worker.Version + 1
 	}
 	if s.Mode == StartDie {
 		return ErrDied
@@ -112,22 +119,32 @@ func (w *scripted) raw(line []byte) error {
 // call is one request in progress.
 type call struct {
 	*worker.Generate
-	do     *Behaviour
-	prompt string
-	began  time.Time
-	first  *int64
-	text   strings.Builder
-	tokens int
+	do       *Behaviour
+	prompt   string
+	began    time.Time
+	first    *int64
+	chars    worker.Text
+	text     strings.Builder
+	tokens   int
+	pieces   int // of text
+	logprobs bool
+	scored   []scored
+	offset   int // of the next scored token, in characters of the text
 }
 
 func (w *scripted) answer(ctx context.Context, ordinal int, r worker.Call) error {
-	c := &call{Generate: r.Generate, began: time.Now()}
+	generate, ok := r.Request.(*worker.Generate)
+	if !ok {
+		return fmt.Errorf("%T was not offered", r.Request)
+	}
+	c := &call{Generate: generate, began: time.Now()}
 	var body struct {
 		Messages []struct {
 			Content json.RawMessage `json:"content"`
 		} `json:"messages"`
 		Prompt    json.RawMessage `json:"prompt"`
 		MaxTokens *int            `json:"max_tokens"`
+		Logprobs  json.RawMessage `json:"logprobs"`
 	}
 	if err := json.Unmarshal(c.Body, &body); err != nil {
 		return w.say(&worker.Error{ID: c.ID, Status: 400, Code: "invalid_request", Type: "invalid_request_error", Message: err.Error()})
@@ -138,6 +155,11 @@ func (w *scripted) answer(ctx context.Context, ordinal int, r worker.Call) error
 	}
 	c.prompt = strings.Join(append(prompt, plain(body.Prompt)), "\n")
 	c.do = w.script.choose(ordinal, c.prompt)
+	c.logprobs = w.script.Offers.Logprobs && body.Logprobs != nil && string(body.Logprobs) != "false"
+	if words, most := len(strings.Fields(c.prompt)), w.script.Offers.MaxContext; most > 0 && words > most {
+		return w.say(&worker.Error{ID: c.ID, Status: 400, Code: "context_length_exceeded", Type: "invalid_request_error",
+			Message: fmt.Sprintf("the prompt has %d words and the context %d", words, most)})
+	}
 
 	tokens, finish := c.do.answer(c.prompt), "stop"
 	if limit := body.MaxTokens; limit != nil && *limit < len(tokens) {
@@ -174,6 +196,9 @@ func (w *scripted) answer(ctx context.Context, ordinal int, r worker.Call) error
 			return err
 		}
 	}
+	if err := w.piece(c, c.chars.Rest()); err != nil {
+		return err
+	}
 	if err := w.say(c.done(&finish)); err != nil {
 		return err
 	}
@@ -186,17 +211,29 @@ func (w *scripted) answer(ctx context.Context, ordinal int, r worker.Call) error
 	return nil
 }
 
-func (w *scripted) token(c *call, text string) error {
+func (w *scripted) token(c *call, token string) error {
+	c.tokens++
+	if c.logprobs {
+		c.scored = append(c.scored, score(token))
+	}
+	return w.piece(c, c.chars.Add([]byte(token)))
+}
+
+// piece passes on what has become text.
+func (w *scripted) piece(c *call, text string) error {
+	if text == "" {
+		return nil
+	}
 	if c.first == nil {
 		since := time.Since(c.began).Nanoseconds()
 		c.first = &since
 	}
 	c.text.WriteString(text)
-	c.tokens++
+	c.pieces++
 	if !c.Stream {
 		return nil
 	}
-	return w.say(&worker.Delta{ID: c.ID, Text: text})
+	return w.say(&worker.Delta{ID: c.ID, Text: text, Logprobs: c.scores()})
 }
 
 // fault misbehaves and says whether that was the end of the request.
@@ -247,7 +284,7 @@ func (w *scripted) fault(ctx context.Context, c *call) (over bool, err error) {
 func (c *call) task() *worker.Task {
 	sum := sha256.Sum256([]byte(c.text.String()))
 	t := &worker.Task{
-		Scope: record.ScopeCall, WallNS: time.Since(c.began).Nanoseconds(), Increments: c.tokens,
+		Scope: record.ScopeCall, WallNS: time.Since(c.began).Nanoseconds(), Increments: c.pieces,
 		TextSHA256: hex.EncodeToString(sum[:]), TextBytes: int64(c.text.Len()),
 	}
 	if c.Stream {
@@ -260,7 +297,7 @@ func (c *call) done(finish *string) *worker.Done {
 	d := &worker.Done{ID: c.ID, FinishReason: finish, Task: c.task()}
 	if !c.Stream {
 		text := c.text.String()
-		d.Text = &text
+		d.Text, d.Logprobs = &text, c.scores()
 	}
 	if !c.do.NoUsage {
 		prompt, completion := c.do.PromptTokens, int64(c.tokens)
@@ -280,6 +317,14 @@ var words = strings.Fields("the quick brown fox jumps over lazy dogs größer na
 func (b *Behaviour) answer(prompt string) []string {
 	if b.Tokens != nil {
 		return b.Tokens
+	}
+	if b.TokensHex != nil {
+		tokens := make([]string, len(b.TokensHex))
+		for i, digits := range b.TokensHex {
+			token, _ := hex.DecodeString(digits) // Parse has checked it
+			tokens[i] = string(token)
+		}
+		return tokens
 	}
 	count := 16
 	if b.Count != nil {

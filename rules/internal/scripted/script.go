@@ -6,6 +6,7 @@
 package scripted
 
 import (
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -15,17 +16,29 @@ import (
 	"time"
 
 	"assay/rules/internal/jsonfile"
+	"assay/rules/internal/worker"
 )
 
 // Script says how the worker starts and what it does with each request.
 type Script struct {
 	// Name is the engine's name; empty means "scripted".
-	Name  string `json:"name,omitempty"`
-	Start Start  `json:"start,omitzero"`
+	Name   string `json:"name,omitempty"`
+	Offers Offers `json:"offers,omitzero"`
+	Start  Start  `json:"start,omitzero"`
 	// Rules are tried in order; the first that applies decides. Default is for
 	// requests to which none applies.
 	Rules   []Rule    `json:"rules,omitempty"`
 	Default Behaviour `json:"default,omitzero"`
+}
+
+// Offers is what the worker says that it can do, beside chat, completions and
+// cancels.
+type Offers struct {
+	Protocol   int      `json:"protocol,omitempty"`    // 1 or 2; 0 means 2
+	Buffered   bool     `json:"buffered,omitempty"`    // no streams
+	Content    []string `json:"content,omitempty"`     // kinds of content parts beside text
+	Logprobs   bool     `json:"logprobs,omitempty"`    // made up, the same for the same token
+	MaxContext int      `json:"max_context,omitempty"` // words of a prompt; 0 means no limit
 }
 
 // Start is the worker's behaviour before its first request.
@@ -66,10 +79,12 @@ type When struct {
 
 // Behaviour is what the worker does with one request.
 type Behaviour struct {
-	// Tokens is the answer. Without it the answer is Count words (16 if absent)
-	// that depend on the prompt. The request's max_tokens cuts it.
-	Tokens []string `json:"tokens,omitempty"`
-	Count  *int     `json:"count,omitempty"`
+	// Tokens is the answer, or TokensHex its bytes, which may end a token inside a
+	// character. Without them the answer is Count words (16 if absent) that depend
+	// on the prompt. The request's max_tokens cuts it.
+	Tokens    []string `json:"tokens,omitempty"`
+	TokensHex []string `json:"tokens_hex,omitempty"`
+	Count     *int     `json:"count,omitempty"`
 	// FinishReason replaces "stop", or "length" for an answer that was cut.
 	FinishReason string `json:"finish_reason,omitempty"`
 
@@ -144,6 +159,12 @@ func Parse(data []byte) (*Script, error) {
 	if s.Start.DelayMS < 0 {
 		errs = append(errs, errors.New("start: delay_ms is negative"))
 	}
+	if p := s.Offers.Protocol; p < 0 || p > worker.Version {
+		errs = append(errs, fmt.Errorf("offers: there is no protocol %d", p))
+	}
+	if s.Offers.MaxContext < 0 {
+		errs = append(errs, errors.New("offers: max_context is negative"))
+	}
 	errs = append(errs, s.Default.check("default"))
 	for i, rule := range s.Rules {
 		where := fmt.Sprintf("rules[%d]", i)
@@ -169,11 +190,16 @@ func (b *Behaviour) check(where string) error {
 	if !slices.Contains(faults, b.Fault) {
 		bad("unknown fault %q, not one of %q", b.Fault, faults[1:])
 	}
-	if b.Tokens != nil && b.Count != nil {
-		bad("tokens and count exclude each other")
+	if b.Tokens != nil && b.TokensHex != nil || (b.Tokens != nil || b.TokensHex != nil) && b.Count != nil {
+		bad("tokens, tokens_hex and count exclude each other")
 	}
-	if slices.Contains(b.Tokens, "") {
+	if slices.Contains(b.Tokens, "") || slices.Contains(b.TokensHex, "") {
 		bad("tokens has an empty one")
+	}
+	for _, digits := range b.TokensHex {
+		if _, err := hex.DecodeString(digits); err != nil {
+			bad("tokens_hex: %q: %v", digits, err)
+		}
 	}
 	if b.Count != nil && *b.Count < 0 || b.After < 0 || b.FirstDelayMS < 0 || b.TokenDelayMS < 0 {
 		bad("count, after and delays must not be negative")

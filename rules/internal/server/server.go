@@ -22,13 +22,14 @@ import (
 	"assay/rules/internal/jsonfile"
 	"assay/rules/internal/llama"
 	"assay/rules/internal/openai"
+	"assay/rules/internal/upstream"
 	"assay/rules/internal/worker"
 )
 
 // Engines behind the gateway.
 const (
-	LlamaCPP   = "llama.cpp"      // in-process, through xllamacpp
-	LlamaHTTP  = "llama.cpp-http" // the same process, through its own HTTP server
+	LlamaCPP   = "llama.cpp"      // in the worker's process, through xllamacpp
+	LlamaHTTP  = "llama.cpp-http" // its own HTTP server, which the gateway starts
 	OpenAIHTTP = "openai-http"    // a server that runs already, at a URL
 	Scripted   = "scripted"       // timing and faults from a file, for tests
 )
@@ -36,22 +37,26 @@ const (
 // Engines lists the engines, the default first.
 var Engines = []string{LlamaCPP, LlamaHTTP, OpenAIHTTP, Scripted}
 
-// transports are those of the engines whose worker is the one of package llama.
-var transports = map[string]string{LlamaCPP: llama.InProcess, LlamaHTTP: llama.HTTP}
+// LlamaAdapter is the adapter of LlamaHTTP. That of OpenAIHTTP is chosen.
+const LlamaAdapter = "llama-server"
 
-// NeedsPython says whether the workers of an engine run in a Python environment.
-func NeedsPython(engine string) bool { return transports[engine] != "" }
+// NeedsPython says whether an engine runs in a Python environment.
+func NeedsPython(engine string) bool { return engine == LlamaCPP || engine == LlamaHTTP }
 
 // Spec specifies a server: all that decides how it behaves. Durations are in
 // seconds.
 type Spec struct {
-	Version      int      `json:"version"`
-	Engine       string   `json:"engine"`
+	Version int    `json:"version"`
+	Engine  string `json:"engine"`
+	// Adapter is the one of an engine that is reached over HTTP, and Verified names
+	// what Assay's tests ran it against, empty if nothing.
+	Adapter      string   `json:"adapter,omitempty"`
+	Verified     string   `json:"adapter_verified_against,omitempty"`
 	Model        string   `json:"model"` // the name under which it is served
 	Endpoints    []string `json:"endpoints"`
-	Replicas     int      `json:"replicas"`
-	Threads      int      `json:"threads"` // of each replica
-	Context      int      `json:"context"` // tokens
+	Replicas     int      `json:"replicas"` // lanes
+	Threads      int      `json:"threads"`  // of each replica
+	Context      int      `json:"context"`  // tokens
 	PromptCache  bool     `json:"prompt_cache"`
 	RequestLimit float64  `json:"request_timeout_seconds"`
 	StartLimit   float64  `json:"startup_timeout_seconds"`
@@ -64,6 +69,17 @@ type Spec struct {
 // ours to check.
 func (s Spec) External() bool { return s.Engine == OpenAIHTTP }
 
+// Unverified says that Assay's tests have not run the adapter against its engine.
+func (s Spec) Unverified() bool { return s.Adapter != "" && s.Verified == "" }
+
+// Verification says what the adapter was verified against.
+func (s Spec) Verification() string {
+	if s.Unverified() {
+		return "unverified"
+	}
+	return "verified against " + s.Verified
+}
+
 // Upstream is a server that runs already. It is no part of Spec, which is
 // published: a URL names a machine.
 type Upstream struct {
@@ -73,16 +89,17 @@ type Upstream struct {
 
 // Place says where and with what a server runs.
 type Place struct {
-	// Assay is this program, which is also the gateway and the workers in Go.
+	// Assay is this program, which is also the gateway and the scripted worker.
 	Assay string
-	// Python runs the worker of llama.cpp; Model is the file it loads; Script is
-	// the scripted worker's.
+	// Python runs llama.cpp; Model is the file it loads; Script is the scripted
+	// worker's.
 	Python, Model, Script string
 	// Upstream is for OpenAIHTTP.
 	Upstream Upstream
 	// Dir gets configuration, records and log.
 	Dir string
-	// Gateway and Workers are the CPU sets; Workers is split between replicas.
+	// Gateway and Workers are the CPU sets; Workers is split between worker
+	// processes.
 	Gateway, Workers []int
 	// Env is the whole environment of gateway and workers.
 	Env []string
@@ -267,27 +284,39 @@ func (s *Server) CPUTime() time.Duration { return s.cpu }
 // URL is the server's address.
 func (s *Server) URL() string { return "http://127.0.0.1:" + strconv.Itoa(s.Port) }
 
-// configure writes the gateway's configuration and what the workers need.
+// configure writes the gateway's configuration and what the engine needs.
 func configure(spec Spec, place Place) (path string, err error) {
-	config := gateway.Config{
-		Models:         []string{spec.Model},
-		Records:        filepath.Join(place.Dir, RecordsFile),
-		RequestTimeout: spec.RequestLimit, StartupTimeout: spec.StartLimit,
-		CancelGrace: spec.CancelGrace, DrainTimeout: drain.Seconds(),
-		MaxBodyBytes: spec.MaxBodyBytes, MaxOutputTokens: spec.MaxOutput,
-	}
+	model := gateway.Model{Names: []string{spec.Model}}
 	for _, endpoint := range spec.Endpoints {
-		config.Endpoints = append(config.Endpoints, openai.Endpoint(endpoint))
+		model.Endpoints = append(model.Endpoints, openai.Endpoint(endpoint))
 	}
-	command, err := workerCommand(spec, place)
+	command, err := engineCommand(spec, place)
 	if err != nil {
 		return "", err
 	}
-	for replica := range spec.Replicas {
-		config.Workers = append(config.Workers, gateway.Worker{Command: command, CPUs: share(place.Workers, replica, spec.Threads)})
+	switch spec.Engine {
+	case LlamaHTTP:
+		model.Upstream = &upstream.Config{
+			Adapter: spec.Adapter, Model: spec.Model, Lanes: spec.Replicas, PromptCache: spec.PromptCache,
+			Command: command, CPUs: place.Workers,
+		}
+	case OpenAIHTTP:
+		model.Upstream = &upstream.Config{
+			Adapter: spec.Adapter, URL: place.Upstream.URL, Model: place.Upstream.Model, Lanes: spec.Replicas, PromptCache: spec.PromptCache,
+		}
+	default:
+		for replica := range spec.Replicas {
+			model.Workers = append(model.Workers, gateway.Worker{Command: command, CPUs: share(place.Workers, replica, spec.Threads)})
+		}
 	}
 	path = filepath.Join(place.Dir, "gateway.json")
-	return path, jsonfile.Write(path, config)
+	return path, jsonfile.Write(path, gateway.Config{
+		Models:         []gateway.Model{model},
+		Records:        gateway.Records{File: filepath.Join(place.Dir, RecordsFile)},
+		RequestTimeout: spec.RequestLimit, StartupTimeout: spec.StartLimit,
+		CancelGrace: spec.CancelGrace, DrainTimeout: drain.Seconds(),
+		MaxBodyBytes: spec.MaxBodyBytes, MaxOutputTokens: spec.MaxOutput,
+	})
 }
 
 // share is the replica's part of the CPUs; all of them where there are too few.
@@ -298,43 +327,58 @@ func share(cpus []int, replica, threads int) []int {
 	return cpus
 }
 
+// Names of the commands of a server.
+const (
+	gatewayCommand = "gateway"
+	workerCommand  = "worker" // of each lane
+	serverCommand  = "server" // of the engine that all lanes share
+)
+
 // Commands are the command lines of the processes, with placeholders for paths.
 func Commands(spec Spec) map[string][]string {
-	commands := map[string][]string{"gateway": {"{assay}", "gateway", "--config", "{gateway.json}"}}
+	commands := map[string][]string{gatewayCommand: {"{assay}", "gateway", "--config", "{gateway.json}"}}
 	switch spec.Engine {
 	case Scripted:
-		commands["worker"] = []string{"{assay}", "scripted-worker", "--script", "{script}"}
-	case OpenAIHTTP:
-		commands["worker"] = []string{"{assay}", "gateway", "upstream-worker", "--url", "{url}", "--model", "{model}"}
-	case LlamaCPP, LlamaHTTP:
-		commands["worker"] = []string{"{python}", "-I", "{worker.py}", "--config", "{worker.json}"}
+		commands[workerCommand] = []string{"{assay}", "scripted-worker", "--script", "{script}"}
+	case LlamaCPP:
+		commands[workerCommand] = []string{"{python}", "-I", "{worker.py}", "--config", "{worker.json}"}
+	case LlamaHTTP:
+		commands[serverCommand] = []string{"{python}", "-I", "{server.py}", "--config", "{server.json}", "--port", "{port}"}
 	}
 	return commands
 }
 
-// workerCommand fills the placeholders of the worker's command, and makes the
-// files they stand for.
-func workerCommand(spec Spec, place Place) ([]string, error) {
-	command, ok := Commands(spec)["worker"]
-	if !ok {
-		return nil, fmt.Errorf("there is no engine %q", spec.Engine)
+// engineCommand fills the placeholders of the engine's command, {port} excepted,
+// and makes the files they stand for. Nothing is started for OpenAIHTTP.
+func engineCommand(spec Spec, place Place) ([]string, error) {
+	in := func(name string) string { return filepath.Join(place.Dir, name) }
+	places := map[string]string{
+		"assay": place.Assay, "script": place.Script, "python": place.Python,
+		"worker.py": in("worker.py"), "worker.json": in("worker.json"), "server.py": in("server.py"), "server.json": in("server.json"),
 	}
-	source, config := filepath.Join(place.Dir, "worker.py"), filepath.Join(place.Dir, "worker.json")
-	if transport, ok := transports[spec.Engine]; ok {
-		err := errors.Join(
-			os.WriteFile(source, llama.Worker, 0o644),
-			jsonfile.Write(config, llama.Config{
-				Model: place.Model, Threads: spec.Threads, Context: spec.Context, PromptCache: spec.PromptCache, Transport: transport,
+	commands := Commands(spec)
+	switch spec.Engine {
+	case Scripted:
+		return Fill(commands[workerCommand], places), nil
+	case LlamaCPP:
+		return Fill(commands[workerCommand], places), errors.Join(
+			os.WriteFile(places["worker.py"], llama.Worker, 0o644),
+			jsonfile.Write(places["worker.json"], llama.Config{
+				Model: place.Model, Threads: spec.Threads, Context: spec.Context, PromptCache: spec.PromptCache,
 			}),
 		)
-		if err != nil {
-			return nil, err
-		}
+	case LlamaHTTP:
+		return Fill(commands[serverCommand], places), errors.Join(
+			os.WriteFile(places["server.py"], llama.Server, 0o644),
+			jsonfile.Write(places["server.json"], llama.ServerConfig{
+				Model: place.Model, Name: spec.Model, Threads: spec.Threads * spec.Replicas, Slots: spec.Replicas,
+				Context: spec.Context, PromptCache: spec.PromptCache,
+			}),
+		)
+	case OpenAIHTTP:
+		return nil, nil
 	}
-	return Fill(command, map[string]string{
-		"assay": place.Assay, "script": place.Script, "python": place.Python, "worker.py": source, "worker.json": config,
-		"url": place.Upstream.URL, "model": place.Upstream.Model,
-	}), nil
+	return nil, fmt.Errorf("there is no engine %q", spec.Engine)
 }
 
 // Fill replaces the placeholders {name} of a command. A command is kept with its

@@ -1,12 +1,13 @@
-// Package worker speaks the worker protocol, version 2, with the processes that
-// hold a model, and keeps a pool of them. The protocol is described for authors
-// of workers in docs/worker-protocol.md.
+// Package worker speaks the worker protocol with the processes that hold a
+// model, and keeps a pool of them. The protocol is described for authors of
+// workers in docs/worker-protocol.md.
 //
 // A worker reads requests from its standard input and writes replies to its
 // standard output, one JSON object a line. It serves one request at a time. A
 // worker that breaks the protocol is retired with the reason and replaced;
 // nothing it does can hold a lane for longer than the request's deadline and the
-// grace after a cancel.
+// grace after a cancel. A Handler is a worker inside this process: the same
+// frames in the same order, without the bytes.
 package worker
 
 import (
@@ -18,8 +19,12 @@ import (
 	"unicode/utf8"
 )
 
-// Version is the protocol's version.
-const Version = 2
+// Versions of the protocol. A worker of the buffered one gives whole answers
+// only: it gets no streams, no cancels and no texts to tokenize.
+const (
+	Version         = 2
+	BufferedVersion = 1
+)
 
 // Limits of one line in bytes, its newline included. Requests carry media.
 const (
@@ -42,6 +47,9 @@ type Generate struct {
 	Stream   bool   `json:"stream"`
 	// Body is the request's body without what the gateway handles itself.
 	Body json.RawMessage `json:"body"`
+	// Traceparent and Tracestate are the caller's trace context (W3C), as it came.
+	Traceparent string `json:"traceparent,omitempty"`
+	Tracestate  string `json:"tracestate,omitempty"`
 }
 
 // Tokenize asks for the engine's token ids of a text, without special tokens
@@ -84,6 +92,11 @@ type Capabilities struct {
 	Cancel     bool     `json:"cancel"`             // it can stop early when asked
 	MaxContext int      `json:"max_context"`        // tokens; 0 means unknown
 	Tokenize   bool     `json:"tokenize,omitempty"` // it takes tokenize frames
+	Logprobs   bool     `json:"logprobs,omitempty"` // it gives log-probabilities
+	Buffered   bool     `json:"buffered,omitempty"` // it gives whole answers only
+	// Content lists the kinds of content parts that it takes beside "text", such
+	// as "image_url".
+	Content []string `json:"content,omitempty"`
 }
 
 // Ready says that the worker has loaded and takes requests.
@@ -91,10 +104,13 @@ type Ready struct {
 	LoadMS float64 `json:"load_ms"`
 }
 
-// Delta is a piece of a streamed answer: valid UTF-8 by itself, never empty.
+// Delta is a piece of a streamed answer: valid UTF-8 by itself, and empty only
+// if it carries log-probabilities.
 type Delta struct {
 	ID   string `json:"id"`
 	Text string `json:"text"`
+	// Logprobs is the member of that name of a choice, in OpenAI's form.
+	Logprobs json.RawMessage `json:"logprobs,omitempty"`
 }
 
 // Done ends a request that the engine answered.
@@ -104,8 +120,10 @@ type Done struct {
 	FinishReason *string `json:"finish_reason"`
 	Usage        Usage   `json:"usage"`
 	Task         *Task   `json:"task"`
-	// Text is the whole answer of a buffered request, and absent otherwise.
-	Text *string `json:"text,omitempty"`
+	// Text is the whole answer of a buffered request, and absent otherwise. So are
+	// its log-probabilities.
+	Text     *string         `json:"text,omitempty"`
+	Logprobs json.RawMessage `json:"logprobs,omitempty"`
 }
 
 // Usage holds the engine's token counts; null means that it does not say.
@@ -127,6 +145,11 @@ type Task struct {
 	TextBytes  int64  `json:"text_bytes"`
 	// Engine holds the engine's own figures under its own names.
 	Engine map[string]float64 `json:"engine,omitempty"`
+	// Source says whose clock WallNS is by, one of record's sources; empty means
+	// the worker's.
+	Source string `json:"source,omitempty"`
+	// EngineRequestID is the engine's own id of the request, where it has one.
+	EngineRequestID string `json:"engine_request_id,omitempty"`
 }
 
 // Tokens answers a Tokenize and ends it.
@@ -212,6 +235,9 @@ func DecodeRequest(line []byte) (Request, error) {
 // DecodeReply reads one line from a worker and checks the frame by itself;
 // Sequence checks its place.
 func DecodeReply(line []byte) (Reply, error) {
+	if d, ok := plainDelta(line); ok {
+		return d, nil
+	}
 	r, err := decode(line, func(kind string) (Reply, bool) {
 		switch kind {
 		case "delta":
@@ -237,26 +263,66 @@ func DecodeReply(line []byte) (Reply, error) {
 	return r, r.check()
 }
 
+// plainDelta reads a delta frame as workers write it, which is nearly every frame:
+// its members in order, and no escapes. All other lines are for the general reader.
+func plainDelta(line []byte) (*Delta, bool) {
+	rest, ok := bytes.CutPrefix(line, []byte(`{"frame":"delta","id":"`))
+	if !ok {
+		return nil, false
+	}
+	id, rest, ok := bytes.Cut(rest, []byte(`","text":"`))
+	if !ok {
+		return nil, false
+	}
+	text, ok := bytes.CutSuffix(rest, []byte(`"}`))
+	if !ok || len(text) == 0 || !plain(id) || !plain(text) || !utf8.Valid(text) {
+		return nil, false
+	}
+	return &Delta{ID: string(id), Text: string(text)}, true
+}
+
+// plain says that a JSON string is what stands between its quotes.
+func plain(s []byte) bool {
+	for _, c := range s {
+		if c < ' ' || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
+}
+
 func decode[F any](line []byte, blank func(kind string) (F, bool)) (F, error) {
 	var none F
 	// encoding/json replaces what is not UTF-8, which would change the text.
 	if !utf8.Valid(line) {
 		return none, fmt.Errorf("not UTF-8: %s", excerpt(line))
 	}
+	kind, err := kindOf(line)
+	if err != nil {
+		return none, fmt.Errorf("not a frame (%w): %s", err, excerpt(line))
+	}
+	frame, ok := blank(kind)
+	if !ok {
+		return none, fmt.Errorf("unknown frame %q: %s", kind, excerpt(line))
+	}
+	if err := json.Unmarshal(line, frame); err != nil {
+		return none, fmt.Errorf("%s frame: %w: %s", kind, err, excerpt(line))
+	}
+	return frame, nil
+}
+
+// kindOf finds the kind of a frame, which is usually written first.
+func kindOf(line []byte) (string, error) {
+	if rest, ok := bytes.CutPrefix(line, []byte(`{"frame":"`)); ok {
+		if kind, _, ok := bytes.Cut(rest, []byte(`"`)); ok && plain(kind) {
+			return string(kind), nil
+		}
+	}
 	var head struct {
 		Frame string `json:"frame"`
 	}
-	if err := json.Unmarshal(line, &head); err != nil {
-		return none, fmt.Errorf("not a frame (%w): %s", err, excerpt(line))
-	}
-	frame, ok := blank(head.Frame)
-	if !ok {
-		return none, fmt.Errorf("unknown frame %q: %s", head.Frame, excerpt(line))
-	}
-	if err := json.Unmarshal(line, frame); err != nil {
-		return none, fmt.Errorf("%s frame: %w: %s", head.Frame, err, excerpt(line))
-	}
-	return frame, nil
+	err := json.Unmarshal(line, &head)
+	return head.Frame, err
 }
 
 // excerpt quotes the start of a line for an error.
@@ -270,8 +336,8 @@ func excerpt(line []byte) string {
 
 func (h *Hello) check() error {
 	switch {
-	case h.Protocol != Version:
-		return fmt.Errorf("hello: the worker speaks protocol %d, this gateway speaks %d", h.Protocol, Version)
+	case h.Protocol != Version && h.Protocol != BufferedVersion:
+		return fmt.Errorf("hello: the worker speaks protocol %d, this gateway speaks %d and %d", h.Protocol, BufferedVersion, Version)
 	case h.Worker == "" || h.Engine.Name == "":
 		return errors.New("hello: worker and engine.name are required")
 	case len(h.Capabilities.Endpoints) == 0:
@@ -283,7 +349,7 @@ func (h *Hello) check() error {
 func (*Ready) check() error { return nil }
 
 func (d *Delta) check() error {
-	if d.Text == "" {
+	if d.Text == "" && d.Logprobs == nil {
 		return errors.New("delta: text is empty")
 	}
 	return nil

@@ -1,10 +1,12 @@
 package worker
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"sync"
 	"time"
 )
@@ -21,6 +23,9 @@ const (
 	Out       State = "out"       // out of service for good; the reason says why
 )
 
+// States lists all of them.
+var States = []State{Loading, Idle, Busy, Replacing, Out}
+
 // LaneStatus is what one lane is doing.
 type LaneStatus struct {
 	Lane   int    `json:"lane"`
@@ -29,23 +34,19 @@ type LaneStatus struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// Errors of Acquire.
-var (
-	// ErrBusy: every lane in service is serving a request.
-	ErrBusy = errors.New("all lanes are busy")
-	// ErrNotReady: no lane is in service.
-	ErrNotReady = errors.New("no worker is ready")
-)
-
-// Options are the time limits of a pool.
+// Options are the limits of a pool.
 type Options struct {
 	StartupTimeout time.Duration // from a worker's start to its ready frame
 	CancelGrace    time.Duration // from a cancel to the request's end
-	Log            *slog.Logger
+	// Queue is how many requests may wait for a lane, and QueueWait for how long.
+	Queue     int
+	QueueWait time.Duration
+	Log       *slog.Logger
 }
 
 // Pool is a set of lanes. Each lane has one worker at a time, and a worker
-// serves one request at a time. There is no queue.
+// serves one request at a time. Without a queue nothing waits; in the queue the
+// order is that of arrival.
 type Pool struct {
 	opt Options
 
@@ -53,6 +54,8 @@ type Pool struct {
 	lanes   []*lane
 	next    int           // where the search for an idle lane begins
 	changed chan struct{} // closed and replaced when a lane changes
+	waiting list.List     // of chan *Lease, the oldest first
+	hello   *Hello        // of the first worker that was ready
 }
 
 type lane struct {
@@ -60,9 +63,9 @@ type lane struct {
 	spec   Spec
 	state  State
 	starts int
-	served int // requests given to the present worker
+	served int // requests given to the present worker, or to the engine that it shares with others
 	reason error
-	w      *process
+	w      *worker
 }
 
 // NewPool makes a pool with one lane for each spec. Run starts the workers.
@@ -93,6 +96,11 @@ func (p *Pool) keep(ctx context.Context, l *lane) error {
 		p.update(l, func() { l.starts++; l.served = 0 })
 		began := time.Now()
 		w, err := start(ctx, l.spec, p.opt.StartupTimeout)
+		if err == nil {
+			if err = p.admit(w.hello); err != nil {
+				err = errors.Join(err, w.link.end())
+			}
+		}
 		if err != nil {
 			if ctx.Err() == nil {
 				p.out(l, err)
@@ -114,7 +122,7 @@ func (p *Pool) keep(ctx context.Context, l *lane) error {
 			useless = l.starts > 1 && l.served == 0
 		})
 		p.opt.Log.Warn("worker retired", "lane", l.index, "worker", l.starts, "reason", l.reason)
-		if err := w.end(); err != nil {
+		if err := w.link.end(); err != nil {
 			p.opt.Log.Error("worker not ended", "lane", l.index, "worker", l.starts, "error", err)
 		}
 		if useless {
@@ -125,17 +133,41 @@ func (p *Pool) keep(ctx context.Context, l *lane) error {
 	}
 }
 
+// admit takes a worker's word for what all of them can do, and no other word after
+// it: which lane a request gets must not decide how it is answered.
+func (p *Pool) admit(h *Hello) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.hello == nil {
+		p.hello = h
+	}
+	if !reflect.DeepEqual(h.Capabilities, p.hello.Capabilities) || h.Engine != p.hello.Engine {
+		return fmt.Errorf("the worker differs from the first one: engine %+v with %+v, and the first has %+v with %+v",
+			h.Engine, h.Capabilities, p.hello.Engine, p.hello.Capabilities)
+	}
+	return nil
+}
+
+// Hello is what the first ready worker said of itself and its engine, nil before.
+func (p *Pool) Hello() *Hello {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.hello
+}
+
 func (p *Pool) out(l *lane, reason error) {
 	p.opt.Log.Error("lane out of service", "lane", l.index, "worker", l.starts, "reason", reason)
 	p.update(l, func() { l.state, l.reason = Out, reason })
 }
 
+// update changes a lane and tells those who wait for it.
 func (p *Pool) update(l *lane, change func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	change()
 	close(p.changed)
 	p.changed = make(chan struct{})
+	p.serveQueue()
 }
 
 // WaitReady returns when a lane is in service, or with the reasons when all are
@@ -179,119 +211,4 @@ func (p *Pool) Lanes() []LaneStatus {
 		}
 	}
 	return all
-}
-
-// Acquire takes an idle lane, at once or not at all.
-func (p *Pool) Acquire() (*Lease, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	err := ErrNotReady
-	for i := range p.lanes {
-		l := p.lanes[(p.next+i)%len(p.lanes)]
-		if l.w == nil || !l.w.usable() {
-			continue
-		}
-		if l.state == Busy {
-			err = ErrBusy
-			continue
-		}
-		p.next = l.index + 1
-		l.state = Busy
-		l.served++
-		return &Lease{Lane: l.index, Worker: l.starts, pool: p, lane: l, w: l.w}, nil
-	}
-	return nil, err
-}
-
-// Lease is the use of one lane for one request.
-type Lease struct {
-	Lane   int
-	Worker int // counts the lane's workers, from 1
-
-	pool  *Pool
-	lane  *lane
-	w     *process
-	id    string
-	ended bool
-}
-
-// Generate sends the request. An error means that the worker is retired or that
-// ctx ended.
-func (s *Lease) Generate(ctx context.Context, g *Generate) error {
-	err := s.w.request(ctx, g)
-	if err == nil {
-		s.id = g.ID
-	}
-	return err
-}
-
-// ErrNoTokenizer: the worker does not offer its engine's tokenizer.
-var ErrNoTokenizer = errors.New("the worker does not tokenize")
-
-// Tokenize sends the request; its reply, from Next, is *Tokens or *Error. An
-// error is as that of Generate, or ErrNoTokenizer.
-func (s *Lease) Tokenize(ctx context.Context, t *Tokenize) error {
-	if !s.w.hello.Capabilities.Tokenize {
-		return ErrNoTokenizer
-	}
-	err := s.w.request(ctx, t)
-	if err == nil {
-		s.id = t.ID
-	}
-	return err
-}
-
-// Next returns the next reply to the request: *Delta, or *Done, *Tokens or *Error
-// as the last. When the last one is returned, the lane is free for another request
-// already: a client that has its answer can send the next one. An error is the
-// cause of ctx's end, or says why the worker is retired.
-func (s *Lease) Next(ctx context.Context) (Reply, error) {
-	r, err := s.w.next(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if _, more := r.(*Delta); !more {
-		s.free()
-	}
-	return r, nil
-}
-
-func (s *Lease) free() {
-	s.ended = true
-	s.pool.update(s.lane, func() {
-		// Not if the lane has a new worker, or is about to.
-		if s.lane.w == s.w {
-			s.lane.state = Idle
-		}
-	})
-}
-
-// Close ends the lease. If the request has not ended, it is cancelled; if that
-// does not end it within the grace, the worker is retired. Close returns the
-// request's last reply if it came only now, otherwise nil.
-func (s *Lease) Close() Reply {
-	if s.ended {
-		return nil
-	}
-	s.ended = true
-	if s.id == "" { // nothing was sent
-		s.free()
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), s.pool.opt.CancelGrace)
-	defer cancel()
-	if s.w.usable() && s.w.write(ctx, &Cancel{ID: s.id}) == nil {
-		for {
-			r, err := s.w.next(ctx)
-			if err != nil {
-				break
-			}
-			if _, more := r.(*Delta); !more {
-				s.free()
-				return r
-			}
-		}
-	}
-	s.w.retire(fmt.Errorf("request %s did not end within %s of its cancel", s.id, s.pool.opt.CancelGrace))
-	return nil
 }

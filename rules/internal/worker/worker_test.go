@@ -63,13 +63,13 @@ func TestDecodeReplyRefuses(t *testing.T) {
 	for _, c := range []struct{ line, want string }{
 		{"hello", "not a frame"},
 		{`{"frame":"delta","id":"r","text":"` + "\xff" + `"}`, "not UTF-8"},
-		{`{"frame":"delta","id":"r","text":"a"} {}`, "not a frame"},
+		{`{"frame":"delta","id":"r","text":"a"} {}`, "after top-level value"},
 		{`{"frame":"bye"}`, `unknown frame "bye"`},
 		{`{"frame":"generate"}`, "unknown frame"},
 		{`{}`, "unknown frame"},
 		{`{"frame":"delta","id":7}`, "delta frame"},
 		{`{"frame":"delta","id":"r","text":""}`, "text is empty"},
-		{`{"frame":"hello","protocol":1,"worker":"w"}`, "speaks protocol 1"},
+		{`{"frame":"hello","protocol":3,"worker":"w"}`, "speaks protocol 3"},
 		{`{"frame":"hello","protocol":2}`, "worker and engine.name"},
 		{`{"frame":"hello","protocol":2,"worker":"w","engine":{"name":"e"}}`, "endpoints is empty"},
 		{`{"frame":"done","id":"r"}`, "task is required"},
@@ -163,6 +163,12 @@ func FuzzDecode(f *testing.F) {
 			}
 			return out
 		}
+		if d, ok := plainDelta(line); ok {
+			general, err := decode(line, func(string) (*Delta, bool) { return new(Delta), true })
+			if diff := cmp.Diff(general, d); err != nil || diff != "" {
+				t.Fatalf("the short way differs (%v):\n%s", err, diff)
+			}
+		}
 		if reply, err := DecodeReply(line); err == nil {
 			back, err := DecodeReply(again(reply))
 			if diff := cmp.Diff(reply, back); err != nil || diff != "" {
@@ -254,19 +260,19 @@ func TestAWorkerThatNeverReadsCannotHoldALane(t *testing.T) {
 	if err := p.WaitReady(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	lease, err := p.Acquire()
+	lease, _, err := p.Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.Acquire(); !errors.Is(err, ErrBusy) {
+	if _, _, err := p.Acquire(t.Context()); !errors.Is(err, ErrBusy) {
 		t.Errorf("a second Acquire: %v", err)
 	}
 	cause := errors.New("the client left")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	body, _ := json.Marshal(strings.Repeat("x", 1<<20)) // more than a pipe holds
 	go func() {
-		for lease.w.send.TryLock() { // nothing is being written yet
-			lease.w.send.Unlock()
+		for send := &lease.w.link.(*process).send; send.TryLock(); { // nothing is being written yet
+			send.Unlock()
 			time.Sleep(time.Millisecond)
 		}
 		cancel(cause)
@@ -283,7 +289,7 @@ func TestAnEndedContextSendsNothing(t *testing.T) {
 	if err := p.WaitReady(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	lease, err := p.Acquire()
+	lease, _, err := p.Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -312,7 +318,7 @@ func TestAWorkerWithoutARequestIsReplacedOnce(t *testing.T) {
 			if lane.Worker != 2 || !strings.Contains(lane.Reason, want) {
 				t.Errorf("lane %+v", lane)
 			}
-			if _, err := p.Acquire(); !errors.Is(err, ErrNotReady) {
+			if _, _, err := p.Acquire(t.Context()); !errors.Is(err, ErrNotReady) {
 				t.Errorf("Acquire: %v", err)
 			}
 			if err := p.WaitReady(t.Context()); err == nil || !strings.Contains(err.Error(), want) {

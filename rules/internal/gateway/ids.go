@@ -1,0 +1,90 @@
+package gateway
+
+import (
+	"crypto/rand"
+	"fmt"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+)
+
+const idHeader = "X-Request-ID"
+
+var idForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}$`)
+
+// ids holds the request ids of this server's life, to mark repeats: some 60 bytes a
+// request.
+type ids struct {
+	mu   sync.Mutex
+	seen map[string]struct{}
+}
+
+// repeated notes an id and says whether it came before.
+func (s *ids) repeated(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.seen == nil {
+		s.seen = map[string]struct{}{}
+	}
+	_, seen := s.seen[id]
+	s.seen[id] = struct{}{}
+	return seen
+}
+
+// requestID is the id that the client gave, or a new one if it gave none in form.
+func requestID(h http.Header) (id string, given bool) {
+	if ids := h.Values(idHeader); len(ids) == 1 && idForm.MatchString(ids[0]) {
+		return ids[0], true
+	}
+	return newID(), false
+}
+
+// mark gives the answer to a request that leaves no record its id.
+func mark(w http.ResponseWriter, r *http.Request) {
+	id, _ := requestID(r.Header)
+	w.Header().Set(idHeader, id)
+}
+
+// newID makes a random UUID (version 4).
+func newID() string {
+	var b [16]byte
+	rand.Read(b[:]) // never fails
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// traceForm is the form of traceparent, version 00 and later ones that begin like it.
+// https://www.w3.org/TR/trace-context/#traceparent-header
+var traceForm = regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-|$)`)
+
+// maxTraceState is how much of tracestate is passed on, as the standard asks at least.
+const maxTraceState = 512
+
+// traceContext is the caller's trace context. One that is not in form is dropped, as
+// the standard says: it must not fail a request.
+func traceContext(h http.Header) (parent, state string) {
+	given := h.Values("Traceparent")
+	if len(given) != 1 || len(given[0]) > 256 || !traceForm.MatchString(given[0]) {
+		return "", ""
+	}
+	state = strings.Join(h.Values("Tracestate"), ",")
+	if len(state) > maxTraceState {
+		state = ""
+	}
+	return given[0], state
+}
+
+// clock places durations: the zero of a record's received_ns, in which boot.
+type clock struct {
+	began  time.Time
+	bootID string
+}
+
+func newClock() clock {
+	// Only Linux has it; elsewhere times of two processes are never compared.
+	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return clock{time.Now(), strings.TrimSpace(string(boot))}
+}
