@@ -1,6 +1,6 @@
 # Two targets matter: `make demo` does the main job, `make test` is what CI runs.
 
-.PHONY: all build demo test lint fmt fuzz clean
+.PHONY: all build demo test bench lint fmt fuzz clean
 
 all: build
 
@@ -14,6 +14,13 @@ demo: build
 # everything else they make is temporary.
 test:
 	go test -race -timeout 30m ./...
+
+# What the gateway adds to a request and to a chunk, against peers (bench/README.md):
+# make bench BENCH='-streams 1,8 -rounds 2'; make bench BENCH='-soak 2m'
+BENCH ?=
+bench: build
+	go build -o bin/relay ./bench/relay
+	bin/relay -assay bin/assay -out out/bench $(BENCH)
 
 lint:
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \

@@ -18,6 +18,7 @@ const root = "../.."
 // allowed says which trees a tree may import: cmd → rules → engine → cache, and
 // cmd, rules → starlark.
 var allowed = map[string][]string{
+	"bench":    {"bench", "engine"},
 	"cmd":      {"cmd", "rules", "engine", "cache", "starlark"},
 	"rules":    {"rules", "engine", "cache", "starlark"},
 	"engine":   {"engine", "cache"},
