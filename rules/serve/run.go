@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"runtime"
 	"runtime/debug"
 
 	"assay/rules/internal/gateway"
@@ -31,6 +32,11 @@ func Gateway(ctx context.Context, config string, stdout, stderr io.Writer) error
 	// What is alive is little, and what a request leaves behind is less: at the usual
 	// 100 the collector would run all the time in the measured path.
 	debug.SetGCPercent(400)
+	// An idle thread of Go's looks for work for a while, on a CPU that the engine or
+	// the client needs just then.
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(max(1, runtime.GOMAXPROCS(0)/2))
+	}
 	s, err := gateway.New(c)
 	if err != nil {
 		return fmt.Errorf("%s: %w", config, err)

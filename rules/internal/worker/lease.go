@@ -52,7 +52,7 @@ func (s *Lease) Tokenize(ctx context.Context, t *Tokenize) error {
 // already: a client that has its answer can send the next one. An error is the
 // cause of ctx's end, or says why the worker is retired.
 func (s *Lease) Next(ctx context.Context) (Reply, error) {
-	r, err := s.w.next(ctx)
+	r, err := s.w.link.next(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -63,10 +63,11 @@ func (s *Lease) Next(ctx context.Context) (Reply, error) {
 }
 
 // More says that Next has a reply at once.
-func (s *Lease) More() bool { return len(s.w.replies) > 0 }
+func (s *Lease) More() bool { return s.w.link.more() }
 
 func (s *Lease) free() {
 	s.ended = true
+	s.w.link.rest()
 	s.pool.update(s.lane, func() {
 		// Not if the lane has a new worker, or is about to.
 		if s.lane.w == s.w {
@@ -92,7 +93,7 @@ func (s *Lease) Close() Reply {
 	can := s.w.hello.Capabilities.Cancel
 	if s.w.usable() && (!can || s.w.link.write(ctx, &Cancel{ID: s.id}) == nil) {
 		for {
-			r, err := s.w.next(ctx)
+			r, err := s.w.link.next(ctx)
 			if err != nil {
 				break
 			}

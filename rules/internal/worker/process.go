@@ -17,12 +17,21 @@ import (
 const exitNotice = time.Second
 
 // process is a worker in a process of its own, reached by pipes.
+//
+// Its output is read by who has the lane, without a goroutine in between: each
+// hand-over of an increment would cost as much as the rest of its way. While the
+// lane is idle a watcher reads, so that a worker that ends or says something then
+// is noticed.
 type process struct {
 	*worker
 	proc   *supervise.Process
 	stdin  *os.File
 	stdout *os.File
-	send   sync.Mutex // one frame at a time
+	lines  *lineReader   // of whoever may read
+	idle   chan struct{} // gives the reading to the watcher
+	busy   chan Reply    // takes it back, with a reply if one came first; closed when the watcher has ended
+	held   bool          // the lane's user reads
+	send   sync.Mutex    // one frame at a time
 	tasks  sync.WaitGroup
 }
 
@@ -47,8 +56,11 @@ func spawn(w *worker, spec Spec) (*process, error) {
 		out.Close()
 		return nil, err
 	}
-	p := &process{worker: w, proc: proc, stdin: in, stdout: out}
-	p.tasks.Go(p.read)
+	p := &process{
+		worker: w, proc: proc, stdin: in, stdout: out, lines: newLineReader(out, MaxReply),
+		idle: make(chan struct{}, 1), busy: make(chan Reply), held: true,
+	}
+	p.tasks.Go(p.watch)
 	p.tasks.Go(func() {
 		// Children of a dead worker may hold its output open: end them too.
 		<-proc.Done()
@@ -61,29 +73,104 @@ func spawn(w *worker, spec Spec) (*process, error) {
 
 func (p *process) ended() <-chan struct{} { return p.proc.Done() }
 
-// read passes on the worker's replies until its output ends or breaks the
-// protocol.
-func (p *process) read() {
-	defer close(p.replies)
-	lines := Lines(p.stdout, MaxReply)
-	for lines.Scan() {
-		r, err := DecodeReply(lines.Bytes())
-		if err == nil {
-			err = p.accept(r)
+// watch reads while the lane is idle. What it reads then retires the worker, unless
+// it answers a request that was sent in the same moment.
+func (p *process) watch() {
+	defer close(p.busy)
+	for {
+		select {
+		case <-p.idle:
+		case <-p.retired:
+			return
 		}
-		if err != nil {
-			p.retire(fmt.Errorf("protocol violation: %w", err))
+		reply, err := p.read()
+		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			return
+		}
+		select {
+		case p.busy <- reply:
+		case <-p.retired:
 			return
 		}
 	}
-	switch err := lines.Err(); {
-	case errors.Is(err, bufio.ErrTooLong):
-		p.retire(fmt.Errorf("protocol violation: a line of more than %d bytes", MaxReply))
-	case errors.Is(err, errTorn):
-		p.retire(fmt.Errorf("%w; %w", p.exit(), err))
-	default:
-		p.retire(p.exit())
+}
+
+// rest gives the reading to the watcher.
+func (p *process) rest() {
+	if !p.held {
+		return
 	}
+	p.held = false
+	p.idle <- struct{}{}
+}
+
+// hold takes the reading back from the watcher, with a reply that it may have read.
+func (p *process) hold() Reply {
+	_ = p.stdout.SetReadDeadline(time.Unix(1, 0))
+	reply := <-p.busy
+	_ = p.stdout.SetReadDeadline(time.Time{})
+	p.held = true
+	return reply
+}
+
+func (p *process) next(ctx context.Context) (Reply, error) {
+	if !p.held {
+		if reply := p.hold(); reply != nil {
+			return reply, nil
+		}
+	}
+	if p.lines.ready() {
+		return p.read()
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	expired := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(expired)
+		_ = p.stdout.SetReadDeadline(time.Unix(1, 0))
+	})
+	reply, err := p.read()
+	if !stop() {
+		<-expired
+		_ = p.stdout.SetReadDeadline(time.Time{})
+	}
+	switch {
+	case !errors.Is(err, os.ErrDeadlineExceeded):
+		return reply, err
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	}
+	return nil, p.reason() // the lane is giving the worker up
+}
+
+func (p *process) more() bool { return p.lines.ready() }
+
+// read reads one reply. An error retires the worker and is the reason, but for
+// os.ErrDeadlineExceeded, which says that the reading was ended from here.
+func (p *process) read() (Reply, error) {
+	line, err := p.lines.next()
+	switch {
+	case err == nil:
+		var reply Reply
+		if reply, err = DecodeReply(line); err == nil {
+			err = p.accept(reply)
+		}
+		if err == nil {
+			return reply, nil
+		}
+		err = fmt.Errorf("protocol violation: %w", err)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, err
+	case errors.Is(err, bufio.ErrTooLong):
+		err = fmt.Errorf("protocol violation: a line of more than %d bytes", MaxReply)
+	case errors.Is(err, errTorn):
+		err = fmt.Errorf("%w; %w", p.exit(), err)
+	default:
+		err = p.exit()
+	}
+	p.retire(err)
+	return nil, p.reason()
 }
 
 // exit says how the worker's process ended, after its output has.

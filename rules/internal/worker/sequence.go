@@ -114,8 +114,6 @@ func (s *Sequence) owns(kind, id string) error {
 	return nil
 }
 
-var errTorn = errors.New("the output ends inside a line")
-
 // Lines returns a scanner over the lines of r. A line of more than limit bytes
 // ends it with bufio.ErrTooLong; a last line without its newline is an error.
 func Lines(r io.Reader, limit int) *bufio.Scanner {

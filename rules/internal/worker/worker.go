@@ -9,14 +9,9 @@ import (
 	"time"
 )
 
-const (
-	// queued bounds the replies between a worker and the client. When it is full
-	// the worker is not read, and the engine waits for the client.
-	queued = 64
-	// writeGrace is what a frame that is being written gets when its context
-	// ends. Workers read at once; only a stuck one needs longer.
-	writeGrace = time.Second
-)
+// writeGrace is what a frame that is being written gets when its context ends.
+// Workers read at once; only a stuck one needs longer.
+const writeGrace = time.Second
 
 // Spec says how to start a worker: a command, or a handler in this process.
 type Spec struct {
@@ -30,9 +25,8 @@ type Spec struct {
 
 // worker is one running worker, in a process of its own or not.
 type worker struct {
-	hello   *Hello
-	replies chan Reply // closed at the end of the output
-	link    link
+	hello *Hello
+	link  link
 
 	mu  sync.Mutex
 	seq Sequence
@@ -41,10 +35,19 @@ type worker struct {
 	retired chan struct{} // closed when err is set
 }
 
-// link is the way to a worker.
+// link is the way to a worker. Its replies are read where they are needed, one
+// goroutine at a time: a client that does not read stops the reading, and then the
+// engine waits.
 type link interface {
 	// write sends a frame. A frame that was not taken whole retires the worker.
 	write(ctx context.Context, frame Request) error
+	// next returns the next reply in its place. The error is the cause of ctx's end,
+	// or says why the worker is retired.
+	next(ctx context.Context) (Reply, error)
+	// more says that next has a reply at once.
+	more() bool
+	// rest says that no reply is expected until the next request.
+	rest()
 	// ended is closed when the worker has ended.
 	ended() <-chan struct{}
 	// end ends the worker and returns when nothing of it is left; the error says
@@ -54,7 +57,7 @@ type link interface {
 
 // start starts a worker and waits until it is ready.
 func start(ctx context.Context, spec Spec, timeout time.Duration) (*worker, error) {
-	w := &worker{replies: make(chan Reply, queued), retired: make(chan struct{})}
+	w := &worker{retired: make(chan struct{})}
 	if spec.Handler != nil {
 		w.link = run(w, spec.Handler)
 	} else {
@@ -70,12 +73,13 @@ func start(ctx context.Context, spec Spec, timeout time.Duration) (*worker, erro
 		w.retire(err)
 		return nil, errors.Join(err, w.link.end())
 	}
+	w.link.rest()
 	return w, nil
 }
 
 func (w *worker) handshake(ctx context.Context, spec Spec) error {
 	for {
-		r, err := w.next(ctx)
+		r, err := w.link.next(ctx)
 		if err != nil {
 			return err
 		}
@@ -98,37 +102,14 @@ func (w *worker) handshake(ctx context.Context, spec Spec) error {
 	}
 }
 
-// accept passes a reply on if it is in its place. It waits while the client is
-// slower than the engine.
+// accept checks that a reply is in its place.
 func (w *worker) accept(r Reply) error {
 	w.mu.Lock()
-	err := w.err
-	if err == nil {
-		err = w.seq.Reply(r)
+	defer w.mu.Unlock()
+	if w.err != nil {
+		return w.err
 	}
-	w.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	select {
-	case w.replies <- r:
-		return nil
-	case <-w.retired:
-		return w.reason()
-	}
-}
-
-// next returns the next reply. When the output has ended it says why.
-func (w *worker) next(ctx context.Context) (Reply, error) {
-	select {
-	case r, ok := <-w.replies:
-		if !ok {
-			return nil, w.reason()
-		}
-		return r, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
+	return w.seq.Reply(r)
 }
 
 // request sends a *Generate or a *Tokenize.
