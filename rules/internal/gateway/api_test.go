@@ -351,3 +351,35 @@ func TestWriteTimeIsRecorded(t *testing.T) {
 		t.Errorf("%s", data)
 	}
 }
+
+func TestRepeatedIDs(t *testing.T) {
+	var seen ids
+	for i := range 2*remembered + 1 {
+		if seen.repeated(fmt.Sprint(i)) {
+			t.Fatalf("%d came once", i)
+		}
+	}
+	if !seen.repeated(fmt.Sprint(remembered + 1)) {
+		t.Error("an id of the last ones is not known")
+	}
+	if n := len(seen.young) + len(seen.old); n > 2*remembered {
+		t.Errorf("%d ids are held", n)
+	}
+}
+
+// What is written of a stream does not depend on what a model is called.
+func TestAModelWithQuotesInItsName(t *testing.T) {
+	const name = `a"b""`
+	f := launch(t, `{"default":{"tokens":["x","y","z"]}}`, func(c *Config) { c.Models[0].Names = []string{name} })
+	f.await(worker.Idle, 1)
+	for _, path := range []string{chatPath, textPath} {
+		body := chat("p", streamed)
+		if path == textPath {
+			body = completion("p", streamed)
+		}
+		if r := f.send(path, strings.Replace(body, `"m"`, `"a\"b\"\""`, 1)); r.text != "xyz" || !r.done {
+			t.Errorf("%+v", r)
+		}
+	}
+	f.end()
+}

@@ -152,7 +152,6 @@ func (x *exchange) identify() bool {
 	x.rec.RequestID, x.rec.IDSource = id, "server"
 	if given {
 		x.rec.IDSource = "client"
-		x.rec.Repeated = x.s.ids.repeated(id)
 	}
 	x.w.Header().Set(idHeader, id)
 	if !given && x.r.Header.Values(idHeader) != nil {
@@ -165,6 +164,7 @@ func (x *exchange) identify() bool {
 		x.refuse(http.StatusUnauthorized, record.Invalid, "", refusal)
 		return false
 	}
+	x.rec.Repeated = given && x.s.ids.repeated(id)
 	return true
 }
 

@@ -15,23 +15,27 @@ const idHeader = "X-Request-ID"
 
 var idForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}$`)
 
-// ids holds the request ids of this server's life, to mark repeats: some 60 bytes a
-// request.
+// remembered is how many ids are known at least, to mark repeats. At some 100 bytes
+// each, a server that runs for months stays within bounds.
+const remembered = 500_000
+
+// ids holds the request ids that came last.
 type ids struct {
-	mu   sync.Mutex
-	seen map[string]struct{}
+	mu         sync.Mutex
+	young, old map[string]struct{}
 }
 
-// repeated notes an id and says whether it came before.
+// repeated notes an id and says whether it is known.
 func (s *ids) repeated(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.seen == nil {
-		s.seen = map[string]struct{}{}
+	_, young := s.young[id]
+	_, old := s.old[id]
+	if s.young == nil || len(s.young) >= remembered {
+		s.old, s.young = s.young, map[string]struct{}{}
 	}
-	_, seen := s.seen[id]
-	s.seen[id] = struct{}{}
-	return seen
+	s.young[id] = struct{}{}
+	return young || old
 }
 
 // requestID is the id that the client gave, or a new one if it gave none in form.

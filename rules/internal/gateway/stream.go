@@ -44,7 +44,9 @@ func (x *exchange) increment(text string, logprobs json.RawMessage) {
 	if e.before == nil { // all increments of an answer are alike but for the text
 		start := e.Len()
 		x.event(x.answer.Increment("", nil))
-		e.before, e.after, _ = bytes.Cut(bytes.Clone(e.Bytes()[start:]), []byte(`""`))
+		empty := bytes.Clone(e.Bytes()[start:])
+		text := bytes.LastIndex(empty, []byte(`""`)) // the model's name, before it, may hold quotes
+		e.before, e.after = empty[:text], empty[text+len(`""`):]
 		e.Truncate(start)
 	}
 	e.Write(e.before)
