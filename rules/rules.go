@@ -13,6 +13,7 @@ import (
 	"assay/rules/command"
 	"assay/rules/compare"
 	"assay/rules/family"
+	"assay/rules/importrun"
 	"assay/rules/internal/rule"
 	"assay/rules/join"
 	"assay/rules/publish"
@@ -30,7 +31,7 @@ type Host = rule.Host
 var all = []rule.Rule{
 	checkpoint.Rule, pythonenv.Rule, family.Rule, bundle.Rule,
 	serve.Rule, validatefamily.Rule, aiperfrun.Rule, join.Rule, publish.Rule,
-	command.Rule, compare.Rule,
+	command.Rule, compare.Rule, importrun.Rule,
 }
 
 // Schemas lists the schema of every rule.

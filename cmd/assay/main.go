@@ -126,8 +126,8 @@ func (a *app) command() *cobra.Command {
 	})
 	a.configFlag(root)
 	root.AddCommand(a.buildCommand(), a.planCommand(), a.whyCommand(), a.flagsCommand(), a.gatewayCommand(), a.workerCommand(), a.bundleCommand(),
-		a.testCommand(), a.queryCommand(), a.depsCommand(), a.rdepsCommand(), a.somepathCommand(), a.explainCommand(), a.samplesCommand(),
-		a.verifyCommand(), a.logCommand(), a.cacheCommand(), a.doctorCommand(), a.initCommand())
+		a.testCommand(), a.diffCommand(), a.queryCommand(), a.depsCommand(), a.rdepsCommand(), a.somepathCommand(), a.explainCommand(), a.samplesCommand(),
+		a.verifyCommand(), a.logCommand(), a.cacheCommand(), a.doctorCommand(), a.initCommand(), a.auditCommand())
 	return root
 }
 

@@ -9,10 +9,13 @@ import (
 	"flag"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -26,7 +29,7 @@ import (
 var update = flag.Bool("update", false, "rewrite what the scripts compare with")
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"assay": main})
+	testscript.Main(m, map[string]func(){"assay": main, "faultyproxy": faultyProxy})
 }
 
 // TestScript runs the stories of testdata/script: what a user does and sees.
@@ -66,6 +69,7 @@ func TestScript(t *testing.T) {
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"exits":      exits,
+			"findings":   findings,
 			"mkwheel":    mkWheel,
 			"sub":        substitute,
 			"idle":       idle,
@@ -116,6 +120,25 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	if got != want {
 		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}
+
+// findings REPORT [CODE...]: these are the findings of the report, no more and no
+// less, apart from those that tell of the machine and not of the story.
+func findings(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 1 {
+		ts.Fatalf("usage: findings REPORT [CODE...]")
+	}
+	machine := []string{"client_saturated", "clock_step", "dispatch_lag", "noisy_host"}
+	found := map[string]bool{}
+	for _, match := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| (?:blocking|warning|info) \\|").FindAllStringSubmatch(ts.ReadFile(args[0]), -1) {
+		if !slices.Contains(machine, match[1]) {
+			found[match[1]] = true
+		}
+	}
+	want := slices.Sorted(slices.Values(args[1:]))
+	if got := slices.Sorted(maps.Keys(found)); !slices.Equal(got, want) {
+		ts.Fatalf("the findings are %q, want %q", got, want)
 	}
 }
 

@@ -70,7 +70,9 @@ type Sample struct {
 	CPUs        testbed.CPUs      `json:"cpus"`
 	Network     string            `json:"network"`
 	Quiet       host.Quiet        `json:"quiet"`
-	Revision    host.Revision     `json:"revision"`
+	// ClientBusy are readings of the load generator's CPUs while AIPerf ran.
+	ClientBusy []host.Busy   `json:"client_busy,omitempty"`
+	Revision   host.Revision `json:"revision"`
 	// Validation is the verdict that the sample was made under, nil if none was
 	// required.
 	Validation *Validation `json:"validation,omitempty"`
@@ -194,6 +196,8 @@ func (s sampler) load(ctx context.Context, run *action.Run, sample *Sample, srv 
 	}
 	var ended error
 	records := lineCounter{path: srv.Records()}
+	var busy host.BusyLog
+	defer func() { sample.ClientBusy = busy.Readings }()
 	probes := 0
 	if sample.Validation != nil {
 		probes = sample.Validation.Probes
@@ -206,6 +210,9 @@ func (s sampler) load(ctx context.Context, run *action.Run, sample *Sample, srv 
 			ended, running = errors.New("the server ended during the run"), false
 		case <-time.After(progressInterval):
 			run.Progress(max(0, records.count()-probes), s.workload.Planned(), "requests")
+			if reading, ok := host.ReadBusy(sample.CPUs.Client); ok {
+				busy.Add(reading)
+			}
 		}
 	}
 	if err := proc.Stop(clientGrace); err != nil {

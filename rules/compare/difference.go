@@ -3,218 +3,173 @@ package compare
 import (
 	"fmt"
 	"math"
+	"slices"
 
-	"assay/rules/internal/ledger"
 	"assay/rules/internal/metrics"
+	"assay/rules/internal/stats"
 )
 
 // Verdict says how b is beside a.
 type Verdict string
 
-// The verdicts. All but the last need the whole interval of the mean difference on
-// one side of the margin, or within it.
+// The verdicts. All but the last need the whole interval over samples on one side
+// of the margin, or within it.
 const (
-	Better     Verdict = "better" // faster by more than the margin
-	Worse      Verdict = "worse"  // slower by more than the margin
+	Better     Verdict = "better" // by more than the margin
+	Worse      Verdict = "worse"  // by more than the margin
 	Equal      Verdict = "equal within margin"
 	CannotTell Verdict = "cannot tell"
 )
 
-// Units of the interval.
-const (
-	perRequest = "request"
-	perSample  = "sample"
-)
-
-// runsNeeded is how many samples a side needs for the sample to be the unit.
-const runsNeeded = 5
-
-// Difference is b minus a of one duration, in ms.
-type Difference struct {
-	Requests int     `json:"requests"` // paired by their prompt
-	MeanA    float64 `json:"mean_a_ms"`
-	MeanB    float64 `json:"mean_b_ms"`
-	// Mean is the difference of the means, with its 95 % interval by Student's t.
-	// Percent is of the faster side's mean, so that it only changes its sign when
-	// the sides are swapped.
-	Mean    float64   `json:"mean_ms"`
-	Percent float64   `json:"mean_percent"`
-	Mean95  *Interval `json:"mean_interval,omitempty"`
-	// Unit is what the interval takes for independent: "request" or "sample".
-	Unit string `json:"unit"`
-	// Median is that of the paired differences, with its interval of order
-	// statistics.
-	Median metrics.Quantile `json:"median_ms"`
-	// Margin is the margin in ms.
-	Margin  float64 `json:"margin_ms"`
-	Verdict Verdict `json:"verdict"`
-}
-
-// Interval is a two-sided interval in ms.
-type Interval struct {
-	Low  float64 `json:"low"`
-	High float64 `json:"high"`
-}
-
-// Timing is a compared duration, or why there is none.
-type Timing struct {
+// Figure is one figure of both sides, in its unit, and how they compare.
+type Figure struct {
+	Name           string `json:"name"`
+	Title          string `json:"title"`
+	Unit           string `json:"unit"` // "ms" or "requests/s"
+	HigherIsBetter bool   `json:"higher_is_better"`
+	// Withheld says why the figure is not compared; the rest is then absent.
+	Withheld *Reason `json:"withheld,omitempty"`
 	*Difference
-	Withheld string `json:"withheld,omitempty"`
 }
 
-// duration reads a duration of a request in ns, nil if there is none.
-type duration func(ledger.Entry) *int64
-
-func clientLatency(e ledger.Entry) *int64 { return e.Client.LatencyNS }
-
-func taskCall(e ledger.Entry) *int64 {
-	if e.Server == nil {
-		return nil
-	}
-	return e.Server.TaskCallNS
+// Difference is b minus a.
+type Difference struct {
+	A metrics.Repeats `json:"a"`
+	B metrics.Repeats `json:"b"`
+	// Mean is the difference of the means over samples, Percent in percent of the
+	// smaller one, so that it only changes its sign when the sides are swapped.
+	Mean    float64  `json:"mean"`
+	Percent *float64 `json:"percent"` // null if the smaller mean is 0
+	Margin  float64  `json:"margin"`
+	// Requests compares the same requests in pairs. It is nil of a rate.
+	Requests *Paired `json:"requests"`
+	// Samples compares the samples; nil where a side has fewer than a claim needs.
+	Samples *Sampled `json:"samples"`
+	Verdict Verdict  `json:"verdict"`
+	// Why says why nothing can be told, and what would be needed.
+	Why string `json:"why,omitempty"`
 }
 
-// difference compares a duration of matched sides; margin is in percent of the
-// faster side's mean.
-func difference(a, b side, of duration, margin float64) Timing {
-	x, y := table(a, of), table(b, of)
-	var pairs []float64 // differences in ms
-	d := Difference{Unit: perRequest}
-	for i := range x.requests {
-		if math.IsNaN(x.requests[i]) != math.IsNaN(y.requests[i]) {
-			return Timing{Withheld: "the duration of a request is known on one side only"}
+// Interval is a two-sided interval in the unit of its figure.
+type Interval = stats.Interval
+
+// Paired is over requests: the differences of each request's means over the samples
+// of the sides. Requests of one sample are not independent, so these intervals are
+// too narrow, and no verdict rests on them.
+type Paired struct {
+	N        int         `json:"n"`
+	Interval *Interval   `json:"interval"` // of the mean, by Student's t; null of one request
+	Shift    stats.Shift `json:"hodges_lehmann"`
+}
+
+// Sampled is over samples, which are independent: each has a server of its own.
+type Sampled struct {
+	// Interval is that of Welch; Judged is the same at the level that the verdict
+	// was given at, stricter if several figures are judged.
+	Interval Interval `json:"interval"`
+	Judged   Interval `json:"judged"`
+	// Shift is the robust estimate beside the means, at the level of Judged.
+	Shift stats.Shift `json:"hodges_lehmann"`
+}
+
+const alpha = 1 - metrics.Confidence
+
+// mostSamples is the most that a reader is advised to measure.
+const mostSamples = 1000
+
+// figures compares all that the sides have, and says how many were judged.
+func figures(a, b side, marginPercent float64) (list []Figure, judged int) {
+	var claims []claim
+	var least []float64
+	for _, k := range kinds {
+		if k.streamed && a.mode() != "streamed" {
+			continue
 		}
-		if !math.IsNaN(x.requests[i]) {
-			pairs = append(pairs, y.requests[i]-x.requests[i])
-			d.MeanA += x.requests[i]
-			d.MeanB += y.requests[i]
+		f := Figure{Name: k.name, Title: k.title, Unit: k.unit, HigherIsBetter: k.higherIsBetter}
+		x, y, withheld := k.observe(a, b)
+		if f.Withheld = withheld; withheld == nil {
+			f.Difference = difference(x, y, marginPercent)
+			if f.A.Low == nil || f.B.Low == nil {
+				f.Why = fewSamples(len(x.samples), len(y.samples))
+			} else {
+				c := claim{f, stats.Welch(x.samples, y.samples)}
+				claims, least = append(claims, c), append(least, c.estimate.Level(f.Margin))
+			}
 		}
+		list = append(list, f)
 	}
-	if len(pairs) == 0 {
-		return Timing{Withheld: "no request completed with this duration"}
+	for i, level := range stats.Holm(least, alpha) {
+		claims[i].judge(least[i] <= level, level)
 	}
-	n := float64(len(pairs))
-	d.Requests, d.MeanA, d.MeanB = len(pairs), d.MeanA/n, d.MeanB/n
-	d.Mean = d.MeanB - d.MeanA
-	if faster := min(d.MeanA, d.MeanB); faster > 0 {
-		d.Percent, d.Margin = 100*d.Mean/faster, margin/100*faster
-	}
-	if len(x.samples) >= runsNeeded && len(y.samples) >= runsNeeded {
-		d.Unit, d.Mean95 = perSample, welch(x.samples, y.samples)
-	} else {
-		d.Mean95 = paired(pairs)
-	}
-	d.Median = metrics.Describe(pairs).P50
-	d.Verdict = judge(d.Mean95, d.Margin)
-	return Timing{Difference: &d}
+	return list, len(claims)
 }
 
-// judge places the interval beside the margin.
-func judge(i *Interval, margin float64) Verdict {
-	switch {
-	case i == nil:
-		return CannotTell
-	case i.Low >= -margin && i.High <= margin:
+// difference describes without judging.
+func difference(x, y observed, marginPercent float64) *Difference {
+	d := &Difference{A: metrics.Repeat(x.samples), B: metrics.Repeat(y.samples), Verdict: CannotTell}
+	d.Mean = *d.B.Mean - *d.A.Mean
+	if least := min(*d.A.Mean, *d.B.Mean); least > 0 {
+		percent := 100 * d.Mean / least
+		d.Percent, d.Margin = &percent, marginPercent/100*least
+	}
+	if n := len(x.requests); n > 0 {
+		pairs := make([]float64, n)
+		for i := range pairs {
+			pairs[i] = y.requests[i] - x.requests[i]
+		}
+		d.Requests = &Paired{N: n}
+		if n > 1 {
+			i := stats.Mean(pairs).Interval(metrics.Confidence)
+			d.Requests.Interval = &i
+		}
+		d.Requests.Shift = stats.PairedShift(pairs, metrics.Confidence)
+	}
+	return d
+}
+
+func fewSamples(a, b int) string {
+	needed := func(n int) int { return max(0, metrics.ClaimSamples-n) }
+	return fmt.Sprintf("a has %s and b %s, no claim: measure %d more of a and %d more of b", samples(a), samples(b), needed(a), needed(b))
+}
+
+// claim is a figure with samples enough, and its difference over them.
+type claim struct {
+	Figure
+	estimate stats.Estimate
+}
+
+// judge gives the verdict: known is whether the interval at this level holds neither
+// end of the margin.
+func (c claim) judge(known bool, level float64) {
+	d, x, y := c.Difference, c.A.Values, c.B.Values
+	d.Samples = &Sampled{
+		Interval: c.estimate.Interval(metrics.Confidence), Judged: c.estimate.Interval(1 - level),
+		Shift: stats.TwoSampleShift(slices.Clone(x), slices.Clone(y), 1-level),
+	}
+	if known {
+		d.Verdict = c.place(d.Mean)
+		return
+	}
+	d.Why = fmt.Sprintf("the interval holds an end of the margin, and more than %d samples would not tell: the difference is about the margin", mostSamples)
+	if n, ok := stats.SamplesNeeded(x, y, d.Margin, level, mostSamples); ok {
+		d.Why = fmt.Sprintf("the interval holds an end of the margin: at this spread about %s on each side would tell", samples(n))
+	}
+}
+
+// place says on which side of the margin a difference is.
+func (f Figure) place(difference float64) Verdict {
+	switch higher := difference > 0; {
+	case math.Abs(difference) <= f.Margin:
 		return Equal
-	case i.Low > margin:
-		return Worse
-	case i.High < -margin:
+	case higher == f.HigherIsBetter:
 		return Better
 	}
-	return CannotTell
+	return Worse
 }
 
-// times are the means in ms of one side: of each measured request over the
-// samples, NaN if it is not known in all, and of each sample over its requests.
-type times struct{ requests, samples []float64 }
-
-func table(s side, of duration) times {
-	var t times
-	for _, entries := range s.ledgers {
-		sum, n, at := 0.0, 0, 0
-		for _, e := range entries {
-			if e.Phase != ledger.Measured {
-				continue
-			}
-			if at == len(t.requests) {
-				t.requests = append(t.requests, 0)
-			}
-			ms := math.NaN()
-			if ns := of(e); e.Class == ledger.Completed && ns != nil {
-				ms = float64(*ns) / 1e6
-				sum += ms
-				n++
-			}
-			t.requests[at] += ms / float64(len(s.ledgers))
-			at++
-		}
-		if n > 0 {
-			t.samples = append(t.samples, sum/float64(n))
-		}
+func samples(n int) string {
+	if n == 1 {
+		return "1 sample"
 	}
-	return t
-}
-
-// paired is the interval of the mean of paired differences; nil for a single one.
-func paired(d []float64) *Interval {
-	n := float64(len(d))
-	if n < 2 {
-		return nil
-	}
-	mean, variance := moments(d)
-	return around(mean, math.Sqrt(variance/n), n-1)
-}
-
-// welch is the interval of the difference of two means, b minus a, with the
-// degrees of freedom of Welch and Satterthwaite.
-func welch(a, b []float64) *Interval {
-	meanA, varA := moments(a)
-	meanB, varB := moments(b)
-	na, nb := float64(len(a)), float64(len(b))
-	ea, eb := varA/na, varB/nb
-	if ea+eb == 0 {
-		return &Interval{meanB - meanA, meanB - meanA}
-	}
-	df := (ea + eb) * (ea + eb) / (ea*ea/(na-1) + eb*eb/(nb-1))
-	return around(meanB-meanA, math.Sqrt(ea+eb), df)
-}
-
-func around(mean, deviation, df float64) *Interval {
-	half := 0.0
-	if deviation > 0 {
-		half = deviation * studentQuantile((1+metrics.Confidence)/2, df)
-	}
-	return &Interval{mean - half, mean + half}
-}
-
-// moments are the mean and the unbiased variance of two values or more.
-func moments(v []float64) (mean, variance float64) {
-	for _, x := range v {
-		mean += x
-	}
-	mean /= float64(len(v))
-	for _, x := range v {
-		variance += (x - mean) * (x - mean)
-	}
-	return mean, variance / float64(len(v)-1)
-}
-
-// scope is the one scope of a side's task calls.
-func scope(s side) (string, error) {
-	found := ""
-	for _, entries := range s.ledgers {
-		for _, e := range entries {
-			if e.Phase != ledger.Measured || e.Server == nil || e.Server.TaskCallNS == nil {
-				continue
-			}
-			if found != "" && e.Server.Scope != found {
-				return "", fmt.Errorf("%s times the scopes %s and %s", s.name, found, e.Server.Scope)
-			}
-			found = e.Server.Scope
-		}
-	}
-	if found == "" {
-		return "", fmt.Errorf("%s has no task calls", s.name)
-	}
-	return found, nil
+	return fmt.Sprintf("%d samples", n)
 }

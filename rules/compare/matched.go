@@ -1,8 +1,13 @@
 package compare
 
 import (
+	"context"
 	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
 
+	"assay/rules/internal/jsonfile"
 	"assay/rules/internal/ledger"
 	"assay/rules/join"
 )
@@ -22,17 +27,22 @@ type Reason struct {
 // Codes of reasons.
 const (
 	Streamed        = "streamed"        // a side streams its answers
+	Mode            = "mode"            // one side streams, the other does not
 	Concurrent      = "concurrency"     // a side has several requests in flight
 	OpenLoop        = "open_loop"       // a side sends at a rate
 	Workload        = "workload"        // the load differs
 	BlockingFinding = "blocking"        // a side has a finding that blocks a qualification
 	RepeatedPrompt  = "repeated_prompt" // requests cannot be paired by their prompt
-	Payloads        = "payloads"        // other requests, or in another order
+	Payloads        = "payloads"        // other requests
+	Sequence        = "order"           // the same requests in another order
 	Classes         = "class"
 	Statuses        = "status"
 	Texts           = "text"
 	TokenCounts     = "token_counts"
-	NothingToTime   = "nothing_to_time" // no request completed with a latency
+	NothingToTime   = "nothing_to_time" // no request completed with this duration
+	PartlyTimed     = "partly_timed"    // a duration is known in some samples only
+	Scopes          = "scope"           // the sides time different things
+	Doubted         = "doubted"         // the join withholds the figure
 )
 
 // side is one of the two runs: what was asked for, and what became of it.
@@ -42,9 +52,60 @@ type side struct {
 	ledgers [][]ledger.Entry // of each sample: warm-up and measured requests
 }
 
+func (s side) mode() string {
+	if s.joined.Samples[0].Facts.Workload.Streaming {
+		return "streamed"
+	}
+	return "buffered"
+}
+
+// read reads a join's output.
+func read(ctx context.Context, name, dir string) (side, error) {
+	s := side{name: name}
+	if err := jsonfile.Read(filepath.Join(dir, join.File), &s.joined); err != nil {
+		return s, fmt.Errorf("%s: %w", name, err)
+	}
+	if len(s.joined.Samples) == 0 {
+		return s, fmt.Errorf("%s: a join without samples cannot be compared", name)
+	}
+	for _, sample := range s.joined.Samples {
+		if err := ctx.Err(); err != nil {
+			return s, context.Cause(ctx)
+		}
+		entries, err := readLedger(dir, filepath.Join(join.LedgerDir, sample.ID+".jsonl"))
+		if err != nil {
+			return s, fmt.Errorf("%s: %w", name, err)
+		}
+		s.ledgers = append(s.ledgers, entries)
+	}
+	return s, nil
+}
+
+// readLedger leaves out the probes: they are the validation's, not the workload's.
+func readLedger(dir, name string) ([]ledger.Entry, error) {
+	f, err := os.Open(filepath.Join(dir, name))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var entries []ledger.Entry
+	for e, err := range ledger.Read(f, name) {
+		if err != nil {
+			return nil, err
+		}
+		if e.Phase != ledger.Probe {
+			entries = append(entries, *e)
+		}
+	}
+	return entries, nil
+}
+
 // mismatch lists every reason why the work of two sides is not the same.
-func mismatch(a, b side) []Reason {
-	reasons := append(sequential(a), sequential(b)...)
+func mismatch(a, b side, streams bool) []Reason {
+	reasons := append(sequential(a, streams), sequential(b, streams)...)
+	if x, y := a.mode(), b.mode(); streams && x != y {
+		reasons = append(reasons, Reason{Code: Mode, Message: fmt.Sprintf("a is %s and b is %s", x, y), A: x, B: y})
+	}
 	reasons = append(reasons, sameLoad(a, b)...)
 	for _, s := range []side{a, b} {
 		reasons = append(reasons, sound(s)...)
@@ -52,11 +113,12 @@ func mismatch(a, b side) []Reason {
 	return append(reasons, sameRequests(a, b)...)
 }
 
-// sequential holds a side to one buffered request at a time.
-func sequential(s side) []Reason {
+// sequential holds a side to one request at a time, buffered unless streams are
+// admitted.
+func sequential(s side, streams bool) []Reason {
 	var reasons []Reason
 	w := s.joined.Samples[0].Facts.Workload
-	if w.Streaming {
+	if w.Streaming && !streams {
 		reasons = append(reasons, Reason{Code: Streamed, Message: s.name + " streams its answers"})
 	}
 	if w.Concurrency != 1 {
@@ -116,7 +178,8 @@ func sound(s side) []Reason {
 }
 
 // sameRequests holds every sample of both sides against the first of a, request
-// by request in the order of dispatch.
+// by request by its place in the plan: the n-th of one with the n-th of the other,
+// whatever their times.
 func sameRequests(a, b side) []Reason {
 	want := a.ledgers[0]
 	checks := []struct {
@@ -133,8 +196,12 @@ func sameRequests(a, b side) []Reason {
 		for i, got := range s.ledgers {
 			where := fmt.Sprintf("%s, sample %s, against the first of a", s.name, s.joined.Samples[i].ID)
 			if n := differing(want, got, func(x, y ledger.Entry) bool { return bodyOf(x) != "" && bodyOf(x) == bodyOf(y) }); n > 0 {
-				reasons = append(reasons, Reason{Code: Payloads, Count: n, Of: max(len(want), len(got)),
-					Message: fmt.Sprintf("%s: %d of %d requests are not the same bytes in the same place", where, n, max(len(want), len(got)))})
+				code, what := Payloads, "are not the same bytes in the same place"
+				if maps.Equal(payloads(want), payloads(got)) {
+					code, what = Sequence, "are the same bytes in another place"
+				}
+				reasons = append(reasons, Reason{Code: code, Count: n, Of: max(len(want), len(got)),
+					Message: fmt.Sprintf("%s: %d of %d requests %s", where, n, max(len(want), len(got)), what)})
 				continue // answers to other requests say nothing more
 			}
 			for _, c := range checks {
@@ -146,6 +213,21 @@ func sameRequests(a, b side) []Reason {
 		}
 	}
 	return reasons
+}
+
+// payload is a request's part of the run and its bytes.
+type payload struct {
+	phase ledger.Phase
+	body  string
+}
+
+// payloads counts how often each payload was sent.
+func payloads(entries []ledger.Entry) map[payload]int {
+	sent := map[payload]int{}
+	for _, e := range entries {
+		sent[payload{e.Phase, bodyOf(e)}]++
+	}
+	return sent
 }
 
 // differing counts the places at which two ledgers are not the same.

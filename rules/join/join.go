@@ -8,17 +8,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"iter"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/opencontainers/go-digest"
 
 	"assay/engine/action"
 	"assay/rules/aiperfrun"
+	"assay/rules/importrun"
 	"assay/rules/internal/aiperf"
+	"assay/rules/internal/exports"
+	"assay/rules/internal/joined"
 	"assay/rules/internal/jsonfile"
 	"assay/rules/internal/ledger"
 	"assay/rules/internal/metrics"
@@ -30,7 +33,8 @@ import (
 // Places in the output.
 const (
 	File = "join.json" // a Joined
-	// LedgerDir has one file a sample, ID.jsonl, with one line a request.
+	// LedgerDir has two files a sample, ID.jsonl and ID.parquet: the same joined
+	// records, one line or row a request.
 	LedgerDir = "ledger"
 )
 
@@ -45,8 +49,11 @@ type Joined struct {
 type Sample struct {
 	ID string `json:"id"`
 	// Facts say what was run, with what and where.
-	Facts  aiperfrun.Sample `json:"facts"`
-	Ledger ledger.Summary   `json:"ledger"`
+	Facts aiperfrun.Sample `json:"facts"`
+	// Imported says where a sample is from that was not made here; the facts are
+	// then no more than its files tell.
+	Imported *importrun.Import `json:"imported,omitempty"`
+	Ledger   ledger.Summary    `json:"ledger"`
 	// AIPerf is what AIPerf's own summary counts; nil if it wrote none.
 	AIPerf *Counts `json:"aiperf,omitempty"`
 	// Dataset identifies the requests as they were sent: the digest of their
@@ -63,26 +70,45 @@ type Counts struct {
 // Rule is the rule `join`.
 var Rule = rule.Rule{
 	Schema: &schema.Rule{
-		Name: "join", Version: 1,
+		Name: "join", Version: 2,
 		Doc: "Joins the samples of a run into a closed ledger and figures.",
 		Attrs: []schema.Attr{
-			{Name: "run", Kind: schema.Label, Required: true, Rules: []string{"aiperf_run"}, Doc: "The run whose samples are joined."},
+			{Name: "run", Kind: schema.Label, Required: true, Rules: []string{"aiperf_run", "import_run"}, Doc: "The run whose samples are joined."},
+			{Name: "latency_limit_ms", Kind: schema.Float, Min: at(0), Max: at(1e9), Doc: "The longest latency of a good request, for goodput; 0 for no limit."},
+			{Name: "ttft_limit_ms", Kind: schema.Float, Min: at(0), Max: at(1e9), Doc: "The longest time to first token of a good request; 0 for no limit."},
+			{Name: "itl_limit_ms", Kind: schema.Float, Min: at(0), Max: at(1e9), Doc: "The longest mean gap between the tokens of a good request; 0 for no limit."},
 		},
 	},
 	Class:   action.Pure,
 	Analyze: analyze,
 }
 
+func at(x float64) *float64 { return &x }
+
 func analyze(c *rule.Context, t *graph.Target, a *action.Action) []schema.Problem {
 	run, _ := c.Dep(t, "run")
 	a.Deps = []action.Dep{{Role: "samples", ID: run.Label.String()}}
 	a.Run = func(ctx context.Context, run *action.Run) error {
-		return joinSamples(ctx, run.Input("samples"), run.Out)
+		return joinSamples(ctx, run.Input("samples"), run.Out, limits(t))
 	}
 	return nil
 }
 
-func joinSamples(ctx context.Context, in, out string) error {
+// limits is nil if there are none.
+func limits(t *graph.Target) *metrics.Limits {
+	var l metrics.Limits
+	for name, to := range map[string]**float64{"latency_limit_ms": &l.LatencyMS, "ttft_limit_ms": &l.TTFTMS, "itl_limit_ms": &l.ITLMS} {
+		if limit := t.Float(name); limit > 0 {
+			*to = &limit
+		}
+	}
+	if l == (metrics.Limits{}) {
+		return nil
+	}
+	return &l
+}
+
+func joinSamples(ctx context.Context, in, out string, limits *metrics.Limits) error {
 	entries, err := os.ReadDir(in) // by name: the oldest sample first
 	if err != nil {
 		return err
@@ -90,34 +116,36 @@ func joinSamples(ctx context.Context, in, out string) error {
 	if err := os.Mkdir(filepath.Join(out, LedgerDir), 0o755); err != nil {
 		return err
 	}
-	joined := Joined{Version: 1}
-	var ledgers []*ledger.Ledger
+	all := Joined{Version: 1}
+	figures := metrics.Builder{Limits: limits}
 	for _, e := range entries {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		sample, closed, err := joinOne(filepath.Join(in, e.Name()), e.Name())
+		sample, err := joinOne(filepath.Join(in, e.Name()), e.Name(), filepath.Join(out, LedgerDir), &figures)
 		if err != nil {
 			return fmt.Errorf("sample %s: %w", e.Name(), err)
 		}
-		joined.Samples = append(joined.Samples, sample)
-		ledgers = append(ledgers, closed)
-		if err := writeLedger(filepath.Join(out, LedgerDir, e.Name()+".jsonl"), closed.Entries); err != nil {
-			return err
-		}
+		all.Samples = append(all.Samples, sample)
 	}
-	joined.Row = metrics.Compute(ledgers...)
-	return jsonfile.Write(filepath.Join(out, File), joined)
+	all.Row = figures.Row()
+	return jsonfile.Write(filepath.Join(out, File), all)
 }
 
-func joinOne(dir, id string) (Sample, *ledger.Ledger, error) {
+// joinOne writes the ledger of one sample into the folder to, and adds its entries to
+// the figures.
+func joinOne(dir, id, to string, row *metrics.Builder) (Sample, error) {
 	s := Sample{ID: id}
 	if err := jsonfile.Read(filepath.Join(dir, aiperfrun.SampleFile), &s.Facts); err != nil {
-		return s, nil, err
+		return s, err
+	}
+	var err error
+	if s.Imported, err = importrun.Read(dir); err != nil {
+		return s, err
 	}
 	probes, err := aiperfrun.ReadProbes(dir)
 	if err != nil {
-		return s, nil, err
+		return s, err
 	}
 	input := ledger.Input{
 		Probes:        asRequests(probes),
@@ -125,18 +153,21 @@ func joinOne(dir, id string) (Sample, *ledger.Ledger, error) {
 		Exit:          ledger.Exit{Code: s.Facts.ClientExit},
 		ContextWindow: int64(s.Facts.Server.Context),
 		PromptCache:   s.Facts.Server.PromptCache,
+		Conditions:    conditions(&s),
 	}
 	records, err := os.Open(filepath.Join(dir, aiperfrun.Records))
-	if err != nil {
-		return s, nil, err
+	switch {
+	case err == nil:
+		defer records.Close()
+		input.Server = ledger.ReadServer(records, aiperfrun.Records, 0)
+	case s.Imported == nil || !errors.Is(err, fs.ErrNotExist):
+		return s, err
 	}
-	defer records.Close()
-	input.Server = ledger.ReadServer(records, aiperfrun.Records, 0)
 
 	client := filepath.Join(dir, aiperfrun.ClientDir)
 	names, err := aiperf.RawFiles(os.DirFS(client))
 	if err != nil {
-		return s, nil, err
+		return s, err
 	}
 	input.Client = func(yield func(*aiperf.Request, error) bool) {
 		for _, name := range names {
@@ -147,7 +178,7 @@ func joinOne(dir, id string) (Sample, *ledger.Ledger, error) {
 	}
 	figures, err := openIfThere(filepath.Join(dir, aiperfrun.Figures))
 	if err != nil {
-		return s, nil, err
+		return s, err
 	}
 	if figures != nil {
 		defer figures.Close()
@@ -155,21 +186,48 @@ func joinOne(dir, id string) (Sample, *ledger.Ledger, error) {
 	}
 	summary, err := openIfThere(filepath.Join(dir, aiperfrun.Summary))
 	if err != nil {
-		return s, nil, err
+		return s, err
 	}
 	if summary != nil {
 		defer summary.Close()
 		if input.Summary, err = aiperf.ReadSummary(summary, aiperfrun.Summary); err != nil {
-			return s, nil, err
+			return s, err
 		}
 		s.AIPerf = counts(input.Summary)
 	}
-	closed, err := ledger.Build(input)
-	if err != nil {
-		return s, nil, err
+	s.Ledger, s.Dataset, err = closeBooks(input, to, id, row)
+	if s.Imported != nil {
+		s.Ledger.Findings = exports.Merge(s.Ledger.Findings, s.Imported.Findings)
 	}
-	s.Ledger, s.Dataset = closed.Summary, dataset(closed.Entries)
-	return s, closed, nil
+	row.Sample(s.Ledger)
+	return s, err
+}
+
+// closeBooks takes the entries where they go, one at a time: into both files of the
+// ledger, the row and the digest of the dataset.
+func closeBooks(input ledger.Input, to, id string, row *metrics.Builder) (ledger.Summary, digest.Digest, error) {
+	lines, err := os.Create(filepath.Join(to, id+".jsonl"))
+	if err != nil {
+		return ledger.Summary{}, "", err
+	}
+	defer lines.Close()
+	table, err := os.Create(filepath.Join(to, id+".parquet"))
+	if err != nil {
+		return ledger.Summary{}, "", err
+	}
+	defer table.Close()
+	w, t, bodies := ledger.NewWriter(lines), joined.NewWriter(table, id), digest.SHA256.Digester()
+	summary, err := ledger.Build(input, func(e *ledger.Entry) error {
+		row.Add(e)
+		if e.Client != nil && e.Client.BodySHA256 != "" {
+			io.WriteString(bodies.Hash(), e.Client.BodySHA256+"\n")
+		}
+		return errors.Join(w.Write(e), t.Write(e))
+	})
+	if err == nil {
+		err = errors.Join(w.Flush(), t.Close(), lines.Close(), table.Close())
+	}
+	return summary, bodies.Digest(), err
 }
 
 // asRequests puts probes into the form of the load generator's records.
@@ -193,16 +251,6 @@ func asRequests(probes []aiperfrun.Probe) iter.Seq2[*aiperf.Request, error] {
 			}
 		}
 	}
-}
-
-func dataset(entries []ledger.Entry) digest.Digest {
-	var bodies strings.Builder
-	for _, e := range entries {
-		if e.Client != nil && e.Client.BodySHA256 != "" {
-			bodies.WriteString(e.Client.BodySHA256 + "\n")
-		}
-	}
-	return digest.FromString(bodies.String())
 }
 
 // counts reads AIPerf's summary, which leaves out a count of 0.
@@ -238,16 +286,4 @@ func openIfThere(path string) (*os.File, error) {
 		return nil, nil
 	}
 	return f, err
-}
-
-func writeLedger(path string, entries []ledger.Entry) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if err := ledger.Write(f, entries); err != nil {
-		return err
-	}
-	return f.Close()
 }

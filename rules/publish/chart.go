@@ -78,11 +78,13 @@ type distribution struct {
 	Slug   string
 	Absent string // why there is nothing to draw
 	N      int
-	Curve  string // SVG path
-	Rug    string // SVG path; "" above rugMost values
-	X, Y   []tick
-	Marks  []mark
-	Desc   string
+	// Rejected is the share that was refused, and is not in the curve.
+	Rejected metrics.Share
+	Curve    string // SVG path
+	Rug      string // SVG path; "" above rugMost values
+	X, Y     []tick
+	Marks    []mark
+	Desc     string
 }
 
 // mark is a percentile on the curve, with its interval.
@@ -142,8 +144,8 @@ func (f drawnFigure) values(samples [][]ledger.Entry) []float64 {
 }
 
 func (f drawnFigure) draw(row Row, samples [][]ledger.Entry) distribution {
-	stats := f.stats(row.Figures)
-	d := distribution{Title: f.title, Slug: strings.TrimSuffix(f.column, "_ms"), N: stats.N}
+	stats := f.latency(row.Figures)
+	d := distribution{Title: f.title, Slug: strings.TrimSuffix(f.column, "_ms"), N: stats.N, Rejected: stats.Rejected}
 	values := f.values(samples)
 	switch {
 	case row.Mode == "buffered" && f.column == "ttft_ms":

@@ -18,11 +18,17 @@ func writeComparisons(w io.Writer, list []compare.Comparison) {
 			}
 			continue
 		}
-		fmt.Fprintf(w, "Matched work: one request at a time, the same requests with the same answers. Milliseconds, b minus a; equal within %g %% of the faster side's mean.\n\n", c.MarginPercent)
-		fmt.Fprintf(w, "| | n | mean of a | mean of b | mean difference | median difference | b is |\n|---|---|---|---|---|---|---|\n")
-		writeTiming(w, "client latency", c.ClientLatency)
-		writeTiming(w, "task call", c.TaskCall)
-		fmt.Fprintf(w, "\nThe brackets are 95 %% intervals: of the mean by Student's t, of the median by order statistics.\n\n")
+		fmt.Fprintf(w, "Matched work: one request at a time, the same requests with the same answers. b minus a; equal within %g %% of the smaller mean.\n\n", c.MarginPercent)
+		fmt.Fprintf(w, "| | a | b | difference of means | of requests | robust, of requests | of samples | b is |\n|---|---|---|---|---|---|---|---|\n")
+		for _, f := range c.Figures {
+			writeFigure(w, f)
+		}
+		fmt.Fprintf(w, "\nThe brackets are intervals: of requests 95 %% by Student's t and, robust, by Hodges and Lehmann; of samples by Welch, at the level that the verdict was given at.\n\n")
+		for _, f := range c.Figures {
+			if f.Difference != nil && f.Why != "" {
+				fmt.Fprintf(w, "* %s: %s\n", f.Title, f.Why)
+			}
+		}
 		for _, gap := range c.Gaps {
 			fmt.Fprintf(w, "* %s\n", gap)
 		}
@@ -33,26 +39,29 @@ func sideName(s compare.Side) string {
 	return fmt.Sprintf("%s, %s, %s, %s", s.Model, s.Engine, s.Endpoint, count(s.Samples, "sample"))
 }
 
-func writeTiming(w io.Writer, name string, t *compare.Timing) {
-	if t == nil || t.Difference == nil {
-		why := "n/a"
-		if t != nil {
-			why = t.Withheld
-		}
-		fmt.Fprintf(w, "| %s | | | | withheld: %s | | |\n", name, why)
+func writeFigure(w io.Writer, f compare.Figure) {
+	name := f.Title + ", " + f.Unit
+	if f.Withheld != nil {
+		fmt.Fprintf(w, "| %s | | | withheld: %s | | | | |\n", name, f.Withheld.Message)
 		return
 	}
-	interval := "n too small"
-	if i := t.Mean95; i != nil {
-		interval = fmt.Sprintf("[%+.2f, %+.2f]", i.Low, i.High)
+	difference := fmt.Sprintf("%+.2f", f.Mean)
+	if f.Percent != nil {
+		difference += fmt.Sprintf(" (%+.1f %%)", *f.Percent)
 	}
-	median := t.Median.Absent
-	if m := t.Median; m.Value != nil {
-		median = fmt.Sprintf("%+.2f", *m.Value)
-		if m.Low != nil && m.High != nil {
-			median += fmt.Sprintf(" [%+.2f, %+.2f]", *m.Low, *m.High)
-		}
+	requests, robust, samples := "", "", "no claim"
+	if r := f.Requests; r != nil {
+		requests, robust = bracket(r.Interval), fmt.Sprintf("%+.2f %s", r.Shift.Value, bracket(r.Shift.Interval))
 	}
-	fmt.Fprintf(w, "| %s | %d | %.2f | %.2f | %+.2f (%+.1f %%) %s | %s | %s |\n",
-		name, t.Requests, t.MeanA, t.MeanB, t.Mean, t.Percent, interval, median, t.Verdict)
+	if f.Samples != nil {
+		samples = bracket(&f.Samples.Judged)
+	}
+	fmt.Fprintf(w, "| %s | %.2f | %.2f | %s | %s | %s | %s | %s |\n", name, *f.A.Mean, *f.B.Mean, difference, requests, robust, samples, f.Verdict)
+}
+
+func bracket(i *compare.Interval) string {
+	if i == nil {
+		return "n too small"
+	}
+	return fmt.Sprintf("[%+.2f, %+.2f]", i.Low, i.High)
 }

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"assay/rules/internal/ledger"
+	"assay/rules/internal/metrics"
 )
 
 // page is what report.html shows: the results, and drawings of the ledgers.
@@ -67,19 +68,27 @@ var sources embed.FS
 
 var pages = template.Must(template.New("").Funcs(template.FuncMap{
 	"account":    account,
+	"asked":      asked,
 	"classes":    func() []ledger.Class { return ledger.Classes },
 	"command":    command,
 	"count":      count,
 	"figures":    shown,
+	"good":       func(g *metrics.Goodput) string { return good(*g) },
+	"interval":   interval,
+	"list":       list,
 	"mean":       mean,
 	"number":     number,
 	"orNone":     orNone,
+	"percent":    percent,
 	"phases":     func() []ledger.Phase { return ledger.Phases },
 	"provenance": provenance,
 	"quantile":   quantile,
+	"refused":    refused,
+	"repeated":   repeated,
 	"share":      share,
 	"spans":      spans,
 	"tally":      tally[ledger.Reason],
+	"value":      value,
 	"words":      func(name any) string { return words(fmt.Sprint(name)) },
 }).ParseFS(sources, "html/*"))
 

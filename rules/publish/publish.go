@@ -23,6 +23,7 @@ import (
 	"assay/cache/durable"
 	"assay/engine/action"
 	"assay/rules/compare"
+	"assay/rules/internal/joined"
 	"assay/rules/internal/jsonfile"
 	"assay/rules/internal/ledger"
 	"assay/rules/internal/metrics"
@@ -50,7 +51,7 @@ type publication struct {
 // Rule is the rule `publish`.
 var Rule = rule.Rule{
 	Schema: &schema.Rule{
-		Name: "publish", Version: 3,
+		Name: "publish", Version: 4,
 		Doc: "Publishes joins: report, tables, every request, and an OCI image layout.",
 		Attrs: []schema.Attr{
 			{Name: "joins", Kind: schema.LabelList, Required: true, Rules: []string{"join"}, Doc: "What is published, a row each."},
@@ -98,7 +99,12 @@ func analyze(c *rule.Context, t *graph.Target, a *action.Action) []schema.Proble
 		if err := refusePrivate(files, private); err != nil {
 			return fmt.Errorf("nothing was published:\n%w", err)
 		}
-		if err := writeAll(run.Out, files); err != nil {
+		// A compressed file cannot be searched: tables are made of what was.
+		tables, err := tables(files)
+		if err != nil {
+			return err
+		}
+		if err := writeAll(run.Out, append(files, tables...)); err != nil {
 			return err
 		}
 		if err := insideWorkspace(c.Workspace, t.String("dir")); err != nil {
@@ -178,6 +184,35 @@ func render(title string, joins, validations, comparisons int, run *action.Run) 
 		{"results.csv", "text/csv", table},
 		{"results.json", types.MediaType("application/vnd.assay.results.v1+json"), encoded.Bytes()},
 	}, ledgers...), nil
+}
+
+// tables makes a table of each ledger among the files.
+func tables(files []file) ([]file, error) {
+	var list []file
+	for _, f := range files {
+		name, ok := strings.CutPrefix(f.name, "ledger/")
+		if !ok {
+			continue
+		}
+		name = strings.TrimSuffix(name, ".jsonl")
+		_, sample, _ := strings.Cut(name, "-") // behind the row
+		entries, err := readLedger(f)
+		if err != nil {
+			return nil, err
+		}
+		var table bytes.Buffer
+		w := joined.NewWriter(&table, sample)
+		for i := range entries {
+			if err := w.Write(&entries[i]); err != nil {
+				return nil, err
+			}
+		}
+		if err := w.Close(); err != nil {
+			return nil, err
+		}
+		list = append(list, file{"joined/" + name + ".parquet", "application/vnd.apache.parquet", table.Bytes()})
+	}
+	return list, nil
 }
 
 func readLedger(f file) ([]ledger.Entry, error) {

@@ -5,8 +5,10 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
+	"assay/rules/aiperfrun"
 	"assay/rules/internal/ledger"
 	"assay/rules/internal/metrics"
 )
@@ -18,11 +20,11 @@ func writeReport(w io.Writer, r Results) {
 		writeRow(w, row)
 	}
 	writeComparisons(w, r.Comparisons)
-	fmt.Fprintf(w, "\n## Definitions\n\n")
+	fmt.Fprintf(w, "\n## Definitions\n\nIn short; at length in docs/metrics.md.\n\n")
 	for _, name := range slices.Sorted(maps.Keys(r.Definitions)) {
 		fmt.Fprintf(w, "* `%s`: %s\n", name, r.Definitions[name])
 	}
-	fmt.Fprintf(w, "\nEvery request is in `ledger/`, every number in `results.json`; `SHA256SUMS` lists the digests, and `oci/` holds the same files as an OCI image layout.\n")
+	fmt.Fprintf(w, "\nEvery request is in `ledger/` and, as tables, in `joined/`; every number is in `results.json`; `SHA256SUMS` lists the digests, and `oci/` holds the same files as an OCI image layout.\n")
 }
 
 func writeRow(w io.Writer, r Row) {
@@ -34,21 +36,26 @@ func writeRow(w io.Writer, r Row) {
 	if len(r.Status.Reasons) > 0 {
 		fmt.Fprintln(w)
 	}
-	fmt.Fprintf(w, "%s, context %d tokens; %d input tokens and at most %d output tokens a request, concurrency %d, %s.\n",
-		r.Profile.Precision, r.Profile.Context, r.Workload.InputTokens, r.Workload.OutputTokens, r.Workload.Concurrency,
-		count(len(r.Samples), "sample"))
+	fmt.Fprintf(w, "%s; %s, %s.\n", r.Profile.Description(), asked(r.Workload), count(len(r.Samples), "sample"))
 
 	fmt.Fprintf(w, "\n### Figures\n\n")
 	if r.Figures.AcceptedOnly {
 		fmt.Fprintf(w, "Requests were refused: the latencies are those of accepted requests.\n\n")
 	}
-	fmt.Fprintf(w, "Milliseconds, over the completed measured requests.\n\n| | n | mean | p50 | p90 | p95 | p99 |\n|---|---|---|---|---|---|---|\n")
+	fmt.Fprintf(w, "Milliseconds, over the completed measured requests.\n\n| | n | mean | p50 | p90 | p95 | p99 | refused |\n|---|---|---|---|---|---|---|---|\n")
 	for _, f := range shown(r) {
-		fmt.Fprintf(w, "| %s | %d | %s | %s | %s | %s | %s |\n", f.Title, f.N, mean(f.Stats), quantile(f.P50), quantile(f.P90), quantile(f.P95), quantile(f.P99))
+		fmt.Fprintf(w, "| %s | %d | %s | %s | %s | %s | %s | %s |\n", f.Title, f.N, mean(f.Stats), quantile(f.P50), quantile(f.P90), quantile(f.P95), quantile(f.P99), refused(f.Rejected))
 	}
 	fmt.Fprintf(w, "\nThe task call is timed by the worker (`%s`); a bracket is the 95 %% interval of the percentile.\n", orNone(r.Figures.Scope))
 	fmt.Fprintf(w, "Throughput: %s requests/s, %s output tokens/s. Refused: %s. Not completed: %s.\n",
 		orNone(number(r.Figures.RequestsPerS)), orNone(number(r.Figures.OutputTokensPerS)), share(r.Figures.Rejected), share(r.Figures.NotCompleted))
+	if g := r.Figures.Goodput; g != nil {
+		fmt.Fprintf(w, "\n%s\n", good(*g))
+	}
+	fmt.Fprintf(w, "\nOne value of each sample:\n\n| | samples | mean | 95 %% interval | CV | values | refused |\n|---|---|---|---|---|---|---|\n")
+	for _, f := range repeated(r) {
+		fmt.Fprintf(w, "| %s | %d | %s | %s | %s | %s | %s |\n", f.Title, f.N, value(f.Mean), interval(f.Repeats), percent(f.CV), list(f.Values), f.Refused)
+	}
 
 	for _, s := range r.Samples {
 		writeSample(w, s)
@@ -58,6 +65,21 @@ func writeRow(w io.Writer, r Row) {
 	for _, gap := range r.Gaps {
 		fmt.Fprintf(w, "* %s\n", gap)
 	}
+}
+
+// asked says what each request asked for; an imported run may not tell.
+func asked(w aiperfrun.Workload) string {
+	known := func(n int64) string {
+		if n == 0 {
+			return "an unknown number of"
+		}
+		return strconv.FormatInt(n, 10)
+	}
+	concurrency := "concurrency " + unknown
+	if w.Concurrency > 0 {
+		concurrency = fmt.Sprintf("concurrency %d", w.Concurrency)
+	}
+	return fmt.Sprintf("%s input tokens and at most %s output tokens a request, %s", known(w.InputTokens), known(w.OutputTokens), concurrency)
 }
 
 func writeSample(w io.Writer, s Sample) {
@@ -90,7 +112,7 @@ func writeSample(w io.Writer, s Sample) {
 // shownFigure is a figure as a report prints it.
 type shownFigure struct {
 	Title string
-	metrics.Stats
+	metrics.Latency
 }
 
 // shown leaves out the figures that a row cannot have: a buffered answer has no
@@ -98,10 +120,11 @@ type shownFigure struct {
 func shown(r Row) []shownFigure {
 	var list []shownFigure
 	for _, f := range figures {
-		if r.Mode == "buffered" && (f.column == "ttft_ms" || f.column == "itl_ms") {
+		latency := f.latency(r.Figures)
+		if f.streamed && r.Mode == "buffered" || f.seldom && latency.N == 0 {
 			continue
 		}
-		list = append(list, shownFigure{f.title, f.stats(r.Figures)})
+		list = append(list, shownFigure{f.title, latency})
 	}
 	return list
 }
@@ -144,6 +167,19 @@ func provenance(r Row) []fact {
 	var facts []fact
 	add := func(name, format string, args ...any) {
 		facts = append(facts, fact{name, fmt.Sprintf(format, args...)})
+	}
+	if i := r.Imported; i != nil {
+		add("origin", "%s", i.Origin)
+		add("AIPerf", "%s, benchmark %s, by its own account", orNone(i.AIPerf), orNone(i.BenchmarkID))
+		add("plan", "%s", i.Plan.Source)
+		for _, s := range r.Samples {
+			add("sample "+s.ID, "%s to %s, by the client's clock", s.Started.Format("2006-01-02 15:04:05Z"), s.Finished.Format("15:04:05Z"))
+			add("data set", "requests `%s`", s.Dataset)
+		}
+		for _, name := range slices.Sorted(maps.Keys(i.Files)) {
+			add("file "+name, "`%s`", i.Files[name])
+		}
+		return facts
 	}
 	p := r.Profile
 	origin := p.Origin.Wheel

@@ -2,6 +2,7 @@ package publish
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/csv"
 	"fmt"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 	"assay/rules/aiperfrun"
 	"assay/rules/checkpoint"
 	"assay/rules/compare"
+	"assay/rules/importrun"
 	"assay/rules/internal/host"
 	"assay/rules/internal/ledger"
 	"assay/rules/internal/metrics"
@@ -49,6 +51,8 @@ type Row struct {
 	Server   server.Spec        `json:"server"`
 	Figures  metrics.Row        `json:"figures"`
 	Samples  []Sample           `json:"samples"`
+	// Imported says where the run is from if it was not made here.
+	Imported *importrun.Import `json:"imported,omitempty"`
 	// Gaps are what this row does not show.
 	Gaps []string `json:"gaps"`
 }
@@ -120,6 +124,9 @@ func newRow(j join.Joined, verdicts []validatefamily.Verdict) (Row, error) {
 	if f.Workload.Streaming {
 		row.Mode = "streamed"
 	}
+	if row.Imported = j.Samples[0].Imported; row.Imported != nil {
+		row.Model, row.Endpoint = cmp.Or(row.Model, unknown), cmp.Or(row.Endpoint, unknown)
+	}
 	for _, s := range j.Samples {
 		row.Samples = append(row.Samples, newSample(s))
 	}
@@ -146,8 +153,22 @@ func newSample(s join.Sample) Sample {
 	return sample
 }
 
+// unknown stands where an imported run does not say something.
+const unknown = "not known"
+
+// Description is the profile in words.
+func (p Profile) Description() string {
+	if p.Bundle == "" {
+		return "profile " + unknown
+	}
+	return fmt.Sprintf("%s, context %d tokens", p.Precision, p.Context)
+}
+
 // gaps lists what the row does not show, so that nobody has to guess.
 func gaps(r Row) []string {
+	if r.Imported != nil {
+		return append([]string{"the run was not made here, and nobody here saw it: all of this rests on the files that were imported"}, r.Imported.Unknown...)
+	}
 	var list []string
 	if r.Server.External() {
 		list = append(list, "the bundle was not ours to check: the server ran already, and nothing shows what it had loaded")
@@ -175,7 +196,7 @@ func gaps(r Row) []string {
 		}
 	}
 	return append(list,
-		"what else the machine did was observed; no limit for it was applied",
+		"what else the machine did was observed; above its limit it is the finding noisy_host, and rejects no sample",
 		"the load was sent over the host's loopback interface, not in a network of its own")
 }
 
@@ -200,6 +221,8 @@ var columns = append([]column{
 }, append(classColumns(), append(figureColumns(), []column{
 	{"requests_per_s", func(r Row) string { return number(r.Figures.RequestsPerS) }},
 	{"output_tokens_per_s", func(r Row) string { return number(r.Figures.OutputTokensPerS) }},
+	{"goodput_share", func(r Row) string { return number(goodput(r).Value) }},
+	{"goodput_per_s", func(r Row) string { return number(goodput(r).PerS) }},
 	{"bundle", func(r Row) string { return r.Profile.Bundle.String() }},
 	{"source_revision", func(r Row) string { return r.Samples[0].Source.Commit }},
 }...)...)...)
@@ -215,28 +238,41 @@ func classColumns() []column {
 // figure is a distribution that the report shows.
 type figure struct {
 	column, title string
-	stats         func(metrics.Row) metrics.Stats
+	latency       func(metrics.Row) metrics.Latency
+	streamed      bool // only streams have it
+	seldom        bool // left out where no request has it
 }
 
 var figures = []figure{
-	{"latency_ms", "client latency", func(r metrics.Row) metrics.Stats { return r.LatencyMS }},
-	{"ttft_ms", "time to first token", func(r metrics.Row) metrics.Stats { return r.TTFTMS }},
-	{"itl_ms", "inter-token latency", func(r metrics.Row) metrics.Stats { return r.ITLMS }},
-	{"task_call_ms", "native task call", func(r metrics.Row) metrics.Stats { return r.TaskCallMS }},
+	{"latency_ms", "client latency", func(r metrics.Row) metrics.Latency { return r.LatencyMS }, false, false},
+	{"ttfb_ms", "time to first byte", func(r metrics.Row) metrics.Latency { return r.TTFBMS }, false, true},
+	{"ttft_ms", "time to first token", func(r metrics.Row) metrics.Latency { return r.TTFTMS }, true, false},
+	{"ttfo_ms", "time to first output", func(r metrics.Row) metrics.Latency { return r.TTFOMS }, true, true},
+	{"itl_ms", "inter-token latency", func(r metrics.Row) metrics.Latency { return r.ITLMS }, true, false},
+	{"icl_ms", "inter-chunk latency", func(r metrics.Row) metrics.Latency { return r.ICLMS }, true, true},
+	{"task_call_ms", "native task call", func(r metrics.Row) metrics.Latency { return r.TaskCallMS }, false, false},
 }
 
 func figureColumns() []column {
 	var list []column
 	for _, f := range figures {
 		list = append(list,
-			column{f.column + "_mean", func(r Row) string { return number(f.stats(r.Figures).Mean) }},
-			column{f.column + "_p50", func(r Row) string { return number(f.stats(r.Figures).P50.Value) }},
-			column{f.column + "_p90", func(r Row) string { return number(f.stats(r.Figures).P90.Value) }},
-			column{f.column + "_p95", func(r Row) string { return number(f.stats(r.Figures).P95.Value) }},
-			column{f.column + "_p99", func(r Row) string { return number(f.stats(r.Figures).P99.Value) }},
+			column{f.column + "_mean", func(r Row) string { return number(f.latency(r.Figures).Mean) }},
+			column{f.column + "_p50", func(r Row) string { return number(f.latency(r.Figures).P50.Value) }},
+			column{f.column + "_p90", func(r Row) string { return number(f.latency(r.Figures).P90.Value) }},
+			column{f.column + "_p95", func(r Row) string { return number(f.latency(r.Figures).P95.Value) }},
+			column{f.column + "_p99", func(r Row) string { return number(f.latency(r.Figures).P99.Value) }},
+			column{f.column + "_rejected_share", func(r Row) string { return number(f.latency(r.Figures).Rejected.Value) }},
 		)
 	}
 	return list
+}
+
+func goodput(r Row) metrics.Goodput {
+	if g := r.Figures.Goodput; g != nil {
+		return *g
+	}
+	return metrics.Goodput{}
 }
 
 // number is empty for what was not measured.

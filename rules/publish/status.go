@@ -17,9 +17,13 @@ const (
 	qualified   = "AIPerf-qualified"
 )
 
+// imported is beside the ladder: such a row climbs no rung of it.
+const imported = "imported: of unknown origin"
+
 // Status is computed from evidence, never declared.
 type Status struct {
-	// State is "implemented", "family-validated" or "AIPerf-qualified".
+	// State is "implemented", "family-validated", "AIPerf-qualified", or "imported:
+	// of unknown origin".
 	State string `json:"state"`
 	// Detail says what keeps the row from the next rung, in a word.
 	Detail string `json:"detail,omitempty"`
@@ -40,6 +44,9 @@ func (s Status) String() string {
 // status climbs the ladder. A verdict counts only for the bundle that was served
 // and the file that was loaded; of several the first that passed.
 func status(row Row, verdicts []validatefamily.Verdict) Status {
+	if row.Imported != nil {
+		return Status{State: imported, Reasons: append([]string{"nobody here saw the run"}, unqualified(row)...)}
+	}
 	s := Status{State: implemented, Detail: "not validated"}
 	external := row.Server.External()
 	for _, v := range verdicts {
@@ -87,7 +94,7 @@ func unqualified(row Row) []string {
 		add("%d of %d measured requests are not completed", n, row.Figures.Measured)
 	}
 	for _, s := range row.Samples {
-		if s.Validation == nil {
+		if s.Validation == nil && row.Imported == nil {
 			add("sample %s was made without a validation to compare with", s.ID)
 		}
 		q := s.Join

@@ -18,6 +18,9 @@ type Summary struct {
 	// Successes and Errors count the measured requests; AIPerf leaves Errors
 	// out when there were none.
 	Successes, Errors *int64
+	// MinLatencyMS and MaxLatencyMS are the extremes of request_latency, over
+	// what AIPerf counts as a success.
+	MinLatencyMS, MaxLatencyMS *float64
 	// Command is the command line as AIPerf recorded it. It may hold paths.
 	Command string
 }
@@ -68,6 +71,8 @@ func (sum *Summary) field(s *jsonl.Scanner, key []byte) (err error) {
 		sum.Successes, err = total(s)
 	case "error_request_count":
 		sum.Errors, err = total(s)
+	case "request_latency":
+		err = sum.latency(s)
 	case "run_info":
 		if !s.Null() {
 			err = s.Object(func(key []byte) (err error) {
@@ -77,6 +82,30 @@ func (sum *Summary) field(s *jsonl.Scanner, key []byte) (err error) {
 				return in(key, err)
 			})
 		}
+	}
+	return err
+}
+
+// latency reads the extremes of request_latency; of a unit other than ms nothing is
+// known.
+func (sum *Summary) latency(s *jsonl.Scanner) error {
+	if s.Null() {
+		return nil
+	}
+	unit := ""
+	err := s.Object(func(key []byte) (err error) {
+		switch string(key) {
+		case "unit":
+			unit, err = optText(s)
+		case "min":
+			sum.MinLatencyMS, err = optFloat(s)
+		case "max":
+			sum.MaxLatencyMS, err = optFloat(s)
+		}
+		return in(key, err)
+	})
+	if unit != "ms" {
+		sum.MinLatencyMS, sum.MaxLatencyMS = nil, nil
 	}
 	return err
 }

@@ -65,25 +65,23 @@ type Input struct {
 	ContextWindow int64         // of the server, in tokens; 0 if not known
 	PromptCache   bool          // the server may use one, as declared
 	Tolerance     time.Duration // 0 for DefaultTolerance
+	Conditions    Conditions
 }
 
-// Ledger is the closed account of a run.
-type Ledger struct {
-	Entries []Entry
-	Summary Summary
-}
-
-// Build closes the ledger. It fails only on input that cannot be read at all
-// (a corrupt line, an I/O error) and names every such fault; all else is a
-// finding.
-func Build(in Input) (*Ledger, error) {
+// Build closes the ledger: it hands the entries to each, one after the other in
+// the order of the ledger, and returns their summary. An entry is each's to keep.
+//
+// Build fails on input that cannot be read at all (a corrupt line, an I/O error)
+// before the first entry, and names every such fault; all else is a finding. An
+// error of each ends it and is returned as it is.
+func Build(in Input, each func(*Entry) error) (Summary, error) {
 	b := &builder{in: in, found: findings{}, byID: map[string][]int{}, estimates: map[string]aiperf.Figures{}, server: map[string][]*record.Record{}}
 	if b.in.Tolerance == 0 {
 		b.in.Tolerance = DefaultTolerance
 	}
 	err := errors.Join(b.checkPlan(), b.readFigures(), b.readClient(in.Probes, Probe), b.readClient(in.Client, ""), b.readServer())
 	if err != nil {
-		return nil, err
+		return Summary{}, err
 	}
 	b.index()
 	b.offsets()
@@ -93,7 +91,7 @@ func Build(in Input) (*Ledger, error) {
 	}
 	b.fillGaps()
 	b.fillPlan()
-	return b.close()
+	return b.close(each)
 }
 
 // draft is an entry in the making, with what its class depends on.
@@ -105,12 +103,14 @@ type draft struct {
 	usage  aiperf.Usage
 	finish string
 	tools  bool
+	seen   seen
 	record *record.Record
 }
 
 type builder struct {
 	in        Input
 	found     findings
+	watch     watch
 	drafts    []draft
 	byID      map[string][]int // drafts
 	gaps      []*aiperf.Gap
@@ -194,7 +194,7 @@ func (b *builder) request(r *aiperf.Request, phase Phase) {
 	if len(a.Chunks) > 0 {
 		c.TextSHA256 = a.SHA256
 	}
-	d := draft{facts: factsOf(r), stream: shape(a.Chunks), usage: a.Usage, finish: a.FinishReason}
+	d := draft{facts: factsOf(r), stream: shape(a.Chunks), usage: a.Usage, finish: a.FinishReason, seen: seenIn(r)}
 	d.Entry = Entry{Phase: phase, RequestID: r.ID, CorrelationID: r.CorrelationID, Place: Place{Conversation: r.ConversationID, Turn: r.Turn}, Client: c}
 	d.perf.start, d.perf.end = r.StartPerfNS, a.LastPerfNS
 	for _, chunk := range a.Chunks {
@@ -342,10 +342,6 @@ func (b *builder) clockStep(steps []int64) {
 	third := len(steps) / 3
 	if third < 3 {
 		return
-	}
-	median := func(v []int64) int64 {
-		slices.Sort(v)
-		return v[len(v)/2]
 	}
 	moved := median(steps[len(steps)-third:]) - median(steps[:third])
 	if max(moved, -moved) > int64(time.Millisecond) {

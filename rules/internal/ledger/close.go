@@ -144,36 +144,25 @@ func inOrder(x, y *Entry) int {
 }
 
 // close sorts, counts and checks the sums.
-func (b *builder) close() (*Ledger, error) {
+func (b *builder) close(each func(*Entry) error) (Summary, error) {
 	// Stable: what was not sent stays in the order of the plan.
 	slices.SortStableFunc(b.drafts, func(x, y draft) int { return inOrder(&x.Entry, &y.Entry) })
-	l := &Ledger{Entries: make([]Entry, len(b.drafts))}
+	entries := make([]Entry, len(b.drafts))
 	for i := range b.drafts {
-		l.Entries[i] = b.drafts[i].Entry
+		entries[i] = b.drafts[i].Entry
+		if err := each(&entries[i]); err != nil {
+			return Summary{}, err
+		}
 	}
-	b.repeatedPrompts(l.Entries)
+	b.repeatedPrompts(entries)
 	b.checkAIPerf()
-	l.Summary = summarize(l.Entries)
-	l.Summary.Plan = b.in.Plan
-	l.Summary.ServerOutcomes = b.outcomes
-	l.Summary.ServerRecords = b.serverRecords()
-	l.Summary.Findings = b.found.list()
-	return l, l.Summary.check()
-}
-
-func (b *builder) repeatedPrompts(entries []Entry) {
-	seen := map[string]*Entry{}
-	for i := range entries {
-		e := &entries[i]
-		if e.Phase == Probe || e.Client == nil || e.Client.PromptSHA256 == "" {
-			continue
-		}
-		if before := seen[e.Client.PromptSHA256]; before != nil {
-			b.found.add(RepeatedPrompt, Warning, e.RequestID, "%s request with the prompt of %s (%s)", e.Phase, before.RequestID, before.Phase)
-			continue
-		}
-		seen[e.Client.PromptSHA256] = e
-	}
+	b.judgeRun()
+	s := summarize(entries)
+	s.Plan = b.in.Plan
+	s.ServerOutcomes = b.outcomes
+	s.ServerRecords = b.serverRecords()
+	s.Findings = b.found.list()
+	return s, s.check()
 }
 
 func (b *builder) checkAIPerf() {

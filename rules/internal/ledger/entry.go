@@ -91,11 +91,15 @@ type Client struct {
 	StartNS *int64 `json:"start_offset_ns,omitempty"`
 	EndNS   *int64 `json:"end_offset_ns,omitempty"`
 
-	// LatencyNS is dispatch to last content, TTFTNS dispatch to first content
-	// (streams only), ITLNS the mean gap between tokens, (last-first)/(n-1)
+	// LatencyNS is dispatch to last content, TTFBNS dispatch to status line and
+	// headers, TTFTNS dispatch to first content
+	// (streams only), TTFONS dispatch to first text behind reasoning (absent if
+	// there was no reasoning, or only that), ITLNS the mean gap between tokens, (last-first)/(n-1)
 	// with the server's n; absent below two tokens or two chunks.
 	LatencyNS *int64   `json:"latency_ns,omitempty"`
+	TTFBNS    *int64   `json:"ttfb_ns,omitempty"`
 	TTFTNS    *int64   `json:"ttft_ns,omitempty"`
+	TTFONS    *int64   `json:"ttfo_ns,omitempty"`
 	ITLNS     *float64 `json:"itl_mean_ns,omitempty"`
 
 	Stream      bool        `json:"stream"`
@@ -137,6 +141,8 @@ type Tokens struct {
 	Prompt     *int64 `json:"prompt,omitempty"`
 	Completion *int64 `json:"completion,omitempty"`
 	Cached     *int64 `json:"cached,omitempty"`
+	// Reasoning is the part of Completion that the server says is of reasoning.
+	Reasoning *int64 `json:"reasoning,omitempty"`
 
 	ClientPromptEstimate     *int64 `json:"client_prompt_estimate,omitempty"`
 	ClientCompletionEstimate *int64 `json:"client_completion_estimate,omitempty"`

@@ -35,7 +35,7 @@ func ReadServer(r io.Reader, name string, maxLine int64) iter.Seq2[*record.Recor
 
 var outcomes = []record.Outcome{record.Completed, record.Rejected, record.Invalid, record.Failed, record.Cancelled}
 
-// Read yields the entries of a ledger that Write has written; errors are those
+// Read yields the entries of a ledger that a Writer has written; errors are those
 // of ReadServer.
 func Read(r io.Reader, name string) iter.Seq2[*Entry, error] {
 	return func(yield func(*Entry, error) bool) {
@@ -83,16 +83,23 @@ func decode(s *jsonl.Scanner, line []byte, v any) error {
 	return json.Unmarshal(line, v)
 }
 
-// Write writes one line for each entry, in the order of the ledger. Equal
-// ledgers give equal bytes.
-func Write(w io.Writer, entries []Entry) error {
-	buf := bufio.NewWriter(w)
+// Writer writes a ledger, one line for each entry. Equal entries give equal
+// bytes.
+type Writer struct {
+	buf *bufio.Writer
+	enc *json.Encoder
+}
+
+// NewWriter writes to w, through a buffer: see Flush.
+func NewWriter(w io.Writer) *Writer {
+	buf := bufio.NewWriterSize(w, 64<<10)
 	enc := json.NewEncoder(buf)
 	enc.SetEscapeHTML(false)
-	for i := range entries {
-		if err := enc.Encode(&entries[i]); err != nil {
-			return fmt.Errorf("ledger entry %d: %w", i, err)
-		}
-	}
-	return buf.Flush()
+	return &Writer{buf, enc}
 }
+
+// Write appends an entry.
+func (w *Writer) Write(e *Entry) error { return w.enc.Encode(e) }
+
+// Flush writes what is in the buffer; it comes after the last Write.
+func (w *Writer) Flush() error { return w.buf.Flush() }

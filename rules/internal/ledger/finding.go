@@ -12,25 +12,36 @@ type Code string
 const (
 	AIPerfExit           Code = "aiperf_exit"
 	AmbiguousID          Code = "ambiguous_id"
+	CacheAcross          Code = "cache_across_conversations"
 	CachedTokens         Code = "cached_tokens"
 	ClientOnlyRequest    Code = "client_only"
+	ClientSaturated      Code = "client_saturated"
 	ClockMismatch        Code = "clock_mismatch"
 	ClockStep            Code = "clock_step"
+	ConnectionClosed     Code = "connection_closed"
+	DispatchLag          Code = "dispatch_lag"
 	EmptyAnswers         Code = "empty_answers"
+	FasterRepeats        Code = "faster_repeats"
 	HiddenRetry          Code = "hidden_retry"
 	IdentityMismatch     Code = "identity_mismatch"
 	DisagreesWithAIPerf  Code = "ledger_disagrees_with_aiperf"
 	NegativeDuration     Code = "negative_duration"
+	NoisyHost            Code = "noisy_host"
 	OutcomeMismatch      Code = "outcome_mismatch"
 	PlanMismatch         Code = "plan_mismatch"
-	TruncatedPrompt      Code = "prompt_truncated"
 	PromptTokensLow      Code = "prompt_tokens_low"
+	TruncatedPrompt      Code = "prompt_truncated"
+	RateNotMet           Code = "rate_not_met"
+	ReasoningOnly        Code = "reasoning_only"
+	ReasoningTokens      Code = "reasoning_tokens"
 	RepeatedPrompt       Code = "repeated_prompt"
 	ServerOnlyRequest    Code = "server_only"
 	StreamNotIncremental Code = "stream_not_incremental"
 	SummaryMismatch      Code = "summary_mismatch"
 	TokenCountsDiffer    Code = "token_counts_differ"
 	TornExport           Code = "torn_export"
+	WallClocksDiffer     Code = "wall_clocks_differ"
+	WrongRun             Code = "wrong_run"
 )
 
 // Severity says what a finding does to a qualification.
@@ -66,28 +77,50 @@ type Evidence struct {
 	Detail    string `json:"detail"`
 }
 
-var meaning = map[Code]struct{ message, consequence string }{
-	AIPerfExit:           {"AIPerf did not end a whole run", "the run is not evidence of a complete workload"},
-	AmbiguousID:          {"several client records share a request id", "no server record is attached to any of them"},
-	CachedTokens:         {"the server took prompt tokens from its cache", "times are not those of a cold prompt"},
-	ClientOnlyRequest:    {"requests of the client that the server has no record of", "they have no native time and no identity check"},
-	ClockMismatch:        {"server times that cannot be right beside the client's", "the server times of these requests are withheld"},
-	ClockStep:            {"the client's wall clock moved against its monotonic clock", "durations are monotonic and stand; places in time do not"},
-	EmptyAnswers:         {"requests ended well without content", "they are in no latency or throughput figure"},
-	HiddenRetry:          {"the server saw a request id more often than the client sent it", "the run breaks the rule of one attempt for each request"},
-	IdentityMismatch:     {"the native answer is not the one that the client received", "the run cannot be qualified"},
-	DisagreesWithAIPerf:  {"AIPerf and the ledger judge requests differently", "AIPerf's own figures are over another set of requests"},
-	NegativeDuration:     {"time stamps run backwards", "the durations of these requests are withheld"},
-	OutcomeMismatch:      {"client and server tell different ends of a request", "the class follows the client's record"},
-	PlanMismatch:         {"what was dispatched is not what was planned", "the run does not cover its plan"},
-	TruncatedPrompt:      {"the server worked on less of the prompt than was sent", "these requests are in no figure"},
-	PromptTokensLow:      {"the server counts far fewer prompt tokens than the client", "the prompt may have been cut; the context window gives no proof"},
-	RepeatedPrompt:       {"a prompt was sent more than once in warm-up and measurement", "a prompt cache may have answered the repetition"},
-	ServerOnlyRequest:    {"requests in the server's records that the client's export does not have", "the export does not account for all that was served"},
-	StreamNotIncremental: {"streams did not arrive as they were generated", "time to first token and inter-token latency are withheld"},
-	SummaryMismatch:      {"AIPerf's summary does not count what its records hold", "the summary is not used"},
-	TokenCountsDiffer:    {"the client's token estimate is more than 10 % off the server's count", "the server's count is used; the estimate stands beside it"},
-	TornExport:           {"records could not be read to their end", "what they would have told is incomplete, not lost"},
+// Kind is what holds for all findings of a code.
+type Kind struct {
+	Code Code
+	// Severities are those that its evidence can have, the worst first.
+	Severities  []Severity
+	Message     string
+	Consequence string
+}
+
+// Kinds lists what the ledger can find, by code. docs/findings has a page for
+// each.
+var Kinds = []Kind{
+	{AIPerfExit, []Severity{Blocking}, "AIPerf did not end a whole run", "the run is not evidence of a complete workload"},
+	{AmbiguousID, []Severity{Blocking}, "several client records share a request id", "no server record is attached to any of them"},
+	{CacheAcross, []Severity{Warning}, "prompt tokens came from other conversations, out of a cache", "times are those of this order of prompts, not of a conversation alone"},
+	{CachedTokens, []Severity{Blocking, Info}, "the server took prompt tokens from its cache", "times are not those of a cold prompt"},
+	{ClientOnlyRequest, []Severity{Blocking, Warning, Info}, "requests of the client that the server has no record of", "they have no native time and no identity check"},
+	{ClientSaturated, []Severity{Warning}, "the CPUs of the load generator were busy", "the client's times hold the load generator's own delay"},
+	{ClockMismatch, []Severity{Warning}, "server times that cannot be right beside the client's", "the server times of these requests are withheld"},
+	{ClockStep, []Severity{Warning}, "the client's wall clock moved against its monotonic clock", "durations are monotonic and stand; places in time do not"},
+	{ConnectionClosed, []Severity{Warning}, "connections that were kept open were closed under a request", "the requests failed without reaching the server"},
+	{DispatchLag, []Severity{Warning}, "requests were dispatched later than they were due", "the load was not the one that was asked for"},
+	{EmptyAnswers, []Severity{Blocking}, "requests ended well without content", "they are in no latency or throughput figure"},
+	{FasterRepeats, []Severity{Warning, Info}, "repeated prompts had their first token much sooner than the first time", "a prompt cache answered; times are not those of a cold prompt"},
+	{HiddenRetry, []Severity{Blocking}, "the server saw a request id more often than the client sent it", "the run breaks the rule of one attempt for each request"},
+	{IdentityMismatch, []Severity{Blocking}, "the native answer is not the one that the client received", "the run cannot be qualified"},
+	{DisagreesWithAIPerf, []Severity{Warning}, "AIPerf and the ledger judge requests differently", "AIPerf's own figures are over another set of requests"},
+	{NegativeDuration, []Severity{Blocking}, "time stamps run backwards", "the durations of these requests are withheld"},
+	{NoisyHost, []Severity{Warning}, "others used the machine during the sample", "times hold what others did; counts and answers stand"},
+	{OutcomeMismatch, []Severity{Blocking, Warning}, "client and server tell different ends of a request", "the class follows the client's record"},
+	{PlanMismatch, []Severity{Blocking}, "what was dispatched is not what was planned", "the run does not cover its plan"},
+	{PromptTokensLow, []Severity{Warning}, "the server counts far fewer prompt tokens than the client", "the prompt may have been cut; the context window gives no proof"},
+	{TruncatedPrompt, []Severity{Blocking}, "the server worked on less of the prompt than was sent", "these requests are in no figure"},
+	{RateNotMet, []Severity{Warning}, "requests were sent more slowly than the rate that was asked for", "the offered load is the achieved rate, not the one that was asked for"},
+	{ReasoningOnly, []Severity{Warning}, "answers hold reasoning and no text", "time to first token is of reasoning; there is no time to first output"},
+	{ReasoningTokens, []Severity{Warning, Info}, "the tokens of reasoning do not fit what arrived", "figures per token are over another set of tokens than the text"},
+	{RepeatedPrompt, []Severity{Warning}, "a prompt was sent more than once in warm-up and measurement", "a prompt cache may have answered the repetition"},
+	{ServerOnlyRequest, []Severity{Blocking, Warning}, "requests in the server's records that the client's export does not have", "the export does not account for all that was served"},
+	{StreamNotIncremental, []Severity{Warning}, "streams did not arrive as they were generated", "time to first token and inter-token latency are withheld"},
+	{SummaryMismatch, []Severity{Warning}, "AIPerf's summary does not say what its records hold", "the summary is not used"},
+	{TokenCountsDiffer, []Severity{Info}, "the client's token estimate is more than 10 % off the server's count", "the server's count is used; the estimate stands beside it"},
+	{TornExport, []Severity{Blocking, Warning}, "records could not be read to their end", "what they would have told is incomplete, not lost"},
+	{WallClocksDiffer, []Severity{Warning}, "the wall clocks of client and server do not fit each other", "durations stand; events of the two cannot be put in one order"},
+	{WrongRun, []Severity{Blocking}, "records that are not of this run", "nothing that rests on them is evidence of this run"},
 }
 
 // findings gathers evidence by code.
@@ -96,8 +129,8 @@ type findings map[Code]*Finding
 func (f findings) add(code Code, severity Severity, requestID, detail string, args ...any) {
 	x := f[code]
 	if x == nil {
-		m := meaning[code]
-		x = &Finding{Code: code, Severity: severity, Message: m.message, Consequence: m.consequence}
+		kind := Kinds[slices.IndexFunc(Kinds, func(k Kind) bool { return k.Code == code })]
+		x = &Finding{Code: code, Severity: severity, Message: kind.Message, Consequence: kind.Consequence}
 		f[code] = x
 	}
 	if ranks[severity] > ranks[x.Severity] {

@@ -71,37 +71,85 @@ func load(t *testing.T, name string) ledger.Input {
 	return in
 }
 
-func build(t *testing.T, in ledger.Input) *ledger.Ledger {
+// closed is a ledger with all its entries.
+type closed struct {
+	Entries []ledger.Entry
+	Summary ledger.Summary
+}
+
+func closeBooks(in ledger.Input) (*closed, error) {
+	var l closed
+	var err error
+	l.Summary, err = ledger.Build(in, func(e *ledger.Entry) error {
+		l.Entries = append(l.Entries, *e)
+		return nil
+	})
+	return &l, err
+}
+
+func build(t *testing.T, in ledger.Input) *closed {
 	t.Helper()
-	l, err := ledger.Build(in)
+	l, err := closeBooks(in)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return l
 }
 
+// file is the ledger as it is written.
+func (l *closed) file(t require) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := ledger.NewWriter(&b)
+	for i := range l.Entries {
+		if err := w.Write(&l.Entries[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// require is what *testing.T and *rapid.T share.
+type require interface {
+	Helper()
+	Fatal(...any)
+}
+
+func rowOf(samples ...*closed) metrics.Row { return rowWithin(nil, samples...) }
+
+// rowWithin is a row whose good requests end within a latency; nil is no limit.
+func rowWithin(latencyMS *float64, samples ...*closed) metrics.Row {
+	b := metrics.Builder{Limits: &metrics.Limits{LatencyMS: latencyMS}}
+	for _, l := range samples {
+		for i := range l.Entries {
+			b.Add(&l.Entries[i])
+		}
+		b.Sample(l.Summary)
+	}
+	return b.Row()
+}
+
 func TestRealExports(t *testing.T) {
 	for name := range runs {
 		t.Run(name, func(t *testing.T) {
 			l := build(t, load(t, name))
-			var got bytes.Buffer
-			if err := ledger.Write(&got, l.Entries); err != nil {
-				t.Fatal(err)
-			}
+			got := l.file(t)
 			summary, err := json.MarshalIndent(l.Summary, "", "  ")
 			if err != nil {
 				t.Fatal(err)
 			}
-			golden(t, filepath.Join("testdata", name, "ledger.jsonl.golden"), got.Bytes())
+			golden(t, filepath.Join("testdata", name, "ledger.jsonl.golden"), got)
 			golden(t, filepath.Join("testdata", name, "summary.json.golden"), append(summary, '\n'))
 
-			var again bytes.Buffer
-			ledger.Write(&again, build(t, load(t, name)).Entries)
-			if !bytes.Equal(got.Bytes(), again.Bytes()) {
+			again := build(t, load(t, name)).file(t)
+			if !bytes.Equal(got, again) {
 				t.Error("the same input gave other bytes")
 			}
 			var back []ledger.Entry
-			for e, err := range ledger.Read(&again, "ledger.jsonl") {
+			for e, err := range ledger.Read(bytes.NewReader(again), "ledger.jsonl") {
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -131,7 +179,7 @@ func golden(t *testing.T, file string, got []byte) {
 }
 
 // ends lists class and reason of the entries of a phase, in order.
-func ends(l *ledger.Ledger, phase ledger.Phase) (s []string) {
+func ends(l *closed, phase ledger.Phase) (s []string) {
 	for _, e := range l.Entries {
 		if e.Phase != phase {
 			continue
@@ -188,7 +236,7 @@ func TestMisbehavingServer(t *testing.T) {
 	if q := l.Summary.Quality; q.OneToOne != 22 || q.ClientOnly+q.ServerOnly+q.Ambiguous+q.Retried != 0 {
 		t.Errorf("join quality %+v", q)
 	}
-	row := metrics.Compute(l)
+	row := rowOf(l)
 	if row.LatencyMS.N != 9 || row.Rejected.Count != 3 || row.Rejected.Of != 20 || !row.AcceptedOnly {
 		t.Errorf("%+v", row)
 	}
@@ -197,7 +245,7 @@ func TestMisbehavingServer(t *testing.T) {
 	}
 }
 
-func codes(l *ledger.Ledger) []ledger.Code {
+func codes(l *closed) []ledger.Code {
 	set := map[ledger.Code]bool{}
 	for _, f := range l.Summary.Findings {
 		set[f.Code] = true
@@ -205,7 +253,7 @@ func codes(l *ledger.Ledger) []ledger.Code {
 	return slices.Sorted(maps.Keys(set))
 }
 
-func finding(t *testing.T, l *ledger.Ledger, code ledger.Code) ledger.Finding {
+func finding(t *testing.T, l *closed, code ledger.Code) ledger.Finding {
 	t.Helper()
 	for _, f := range l.Summary.Findings {
 		if f.Code == code {

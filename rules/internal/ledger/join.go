@@ -49,7 +49,7 @@ func (b *builder) retries(d *draft, records []*record.Record) {
 		return
 	}
 	if records[0].Repeated {
-		b.found.add(HiddenRetry, Warning, d.RequestID, "the server saw this id before, in records that are not here")
+		b.found.add(HiddenRetry, Blocking, d.RequestID, "the server saw this id before, in records that are not here")
 	}
 }
 
@@ -77,6 +77,7 @@ func (b *builder) judge(d *draft) {
 		decode = b.attach(d)
 	}
 	if d.facts.streamed && endedWell(d.Class) && d.Class != Empty {
+		d.stream.decode = value(decode)
 		d.Client.Incremental = d.stream.incremental(decode)
 	}
 	d.Identity = identity(d)
@@ -87,6 +88,7 @@ func (b *builder) judge(d *draft) {
 	}
 	d.Client.Disagrees = d.Phase != Probe && d.Client.AIPerfSuccess != (d.Class == Completed)
 	b.report(d)
+	b.detect(d)
 }
 
 // attach takes over the server's record and returns the time that the engine
@@ -115,7 +117,7 @@ func (b *builder) attach(d *draft) (decode *int64) {
 }
 
 func (b *builder) tokens(d *draft) Tokens {
-	t := Tokens{Prompt: d.usage.Prompt, Completion: d.usage.Completion, Cached: d.usage.Cached}
+	t := Tokens{Prompt: d.usage.Prompt, Completion: d.usage.Completion, Cached: d.usage.Cached, Reasoning: d.usage.Reasoning}
 	if d.record != nil && d.record.Task != nil {
 		task := d.record.Task
 		t.Completion = first(t.Completion, task.CompletionTokens)
@@ -200,7 +202,7 @@ func (b *builder) report(d *draft) {
 		add(TokenCountsDiffer, Info, id, "completion: %d by the server, %d by the client's own tokenizer", theirs, ours)
 	}
 	if d.Client.Incremental == Buffered {
-		add(StreamNotIncremental, Warning, id, "%d chunks within %s", d.stream.chunks, ms(d.stream.spread))
+		add(StreamNotIncremental, Warning, id, "%d chunks within %s, generated in %s", d.stream.chunks, ms(d.stream.spread), ms(d.stream.decode))
 	}
 	if d.Client.Disagrees {
 		said := "an error"

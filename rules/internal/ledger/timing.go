@@ -23,6 +23,7 @@ type stream struct {
 	gaps   int // between chunks
 	tight  int // gaps below a millisecond
 	spread int64
+	decode int64 // the engine's time after its first increment, ns; 0 if not known
 }
 
 func shape(chunks []aiperf.Chunk) stream {
@@ -41,7 +42,8 @@ func shape(chunks []aiperf.Chunk) stream {
 // incremental is the buffering detector: of eight chunks or more, over 80 % of
 // the gaps below 1 ms while the server decoded over ten times as long as the
 // chunks took to arrive. Gaps above that limit speak for themselves; a burst
-// needs the server's word (decode, ns) that generating was as fast.
+// needs the server's word (decode, ns) that generating was as fast: in that time,
+// or in less than a millisecond for each gap.
 func (s stream) incremental(decode *int64) Incremental {
 	const least = 8
 	burst := s.tight*5 > s.gaps*4
@@ -50,7 +52,7 @@ func (s stream) incremental(decode *int64) Incremental {
 		return Verified
 	case s.chunks < 2 || decode == nil:
 		return Unverified
-	case *decode <= 10*s.spread:
+	case *decode <= max(10*s.spread, int64(s.gaps)*int64(time.Millisecond)):
 		return Verified
 	case s.chunks >= least:
 		return Buffered
@@ -63,6 +65,15 @@ func (s stream) incremental(decode *int64) Incremental {
 func clientTimes(c *Client, r *aiperf.Request) (fault string) {
 	if r.EndWallNS != nil && *r.EndWallNS < r.StartWallNS {
 		return fmt.Sprintf("the end is %s before the start", ms(r.StartWallNS-*r.EndWallNS))
+	}
+	if r.AckWallNS != nil {
+		// AIPerf makes both stamps of one wall clock's reading and its monotonic clock,
+		// so their difference is a duration of that.
+		ttfb := *r.AckWallNS - r.StartWallNS
+		if ttfb < 0 {
+			return fmt.Sprintf("the headers are %s before the start", ms(-ttfb))
+		}
+		c.TTFBNS = &ttfb
 	}
 	a := &r.Response
 	if r.StartPerfNS == nil || len(a.Chunks) == 0 {
@@ -77,6 +88,7 @@ func clientTimes(c *Client, r *aiperf.Request) (fault string) {
 			if i == 0 {
 				what = "the start"
 			}
+			c.TTFBNS = nil
 			return fmt.Sprintf("content chunk %d is %s before %s", i+1, ms(before-chunk.PerfNS), what)
 		}
 		before = chunk.PerfNS
@@ -85,9 +97,22 @@ func clientTimes(c *Client, r *aiperf.Request) (fault string) {
 	c.LatencyNS = &latency
 	if a.Stream {
 		ttft := first - start
-		c.TTFTNS = &ttft
+		c.TTFTNS, c.TTFONS = &ttft, firstOutput(a.Chunks, start)
 	}
 	return ""
+}
+
+// firstOutput is the time to the first text where reasoning came before it.
+func firstOutput(chunks []aiperf.Chunk, start int64) *int64 {
+	thought := false
+	for _, chunk := range chunks {
+		thought = thought || chunk.ReasoningSize > 0
+		if thought && chunk.TextSize > 0 {
+			ttfo := chunk.PerfNS - start
+			return &ttfo
+		}
+	}
+	return nil
 }
 
 // itl is the mean time between tokens in ns.

@@ -1,10 +1,11 @@
 // Package metrics turns ledger entries into the figures of a row. Latencies are
 // over the completed measured requests alone, with the share of refused
-// requests beside them: a server that refuses half its load must not look
-// faster for it.
+// requests beside them. docs/metrics.md defines every figure.
 //
-// A figure that the data does not carry is absent, with its reason; it is
-// never zero, and never the maximum in place of a high percentile.
+// A figure that the data does not carry is null, with its reason; it is never
+// zero, and never the maximum in place of a high percentile. Percentiles of
+// several samples are those of their pooled values: percentiles are not averaged
+// anywhere.
 package metrics
 
 import (
@@ -22,9 +23,9 @@ const alpha = 1 - Confidence
 // holds the Stats.
 type Stats struct {
 	N    int      `json:"n"`
-	Mean *float64 `json:"mean,omitempty"`
-	Min  *float64 `json:"min,omitempty"`
-	Max  *float64 `json:"max,omitempty"`
+	Mean *float64 `json:"mean"`
+	Min  *float64 `json:"min"`
+	Max  *float64 `json:"max"`
 	P50  Quantile `json:"p50"`
 	P90  Quantile `json:"p90"`
 	P95  Quantile `json:"p95"`
@@ -38,10 +39,10 @@ type Stats struct {
 // two order statistics, whose 1-based ranks are given. The interval takes the
 // values for independent, which requests of one run are not quite.
 type Quantile struct {
-	Value *float64 `json:"value,omitempty"`
-	Low   *float64 `json:"low,omitempty"`
-	High  *float64 `json:"high,omitempty"`
-	Ranks *Ranks   `json:"ranks,omitempty"`
+	Value *float64 `json:"value"`
+	Low   *float64 `json:"low"`
+	High  *float64 `json:"high"`
+	Ranks *Ranks   `json:"ranks"`
 	// Absent says why there is no value.
 	Absent string `json:"absent,omitempty"`
 }
@@ -50,6 +51,15 @@ type Quantile struct {
 type Ranks struct {
 	Low  int `json:"low"`
 	High int `json:"high"`
+}
+
+// Latency is a duration of the requests that completed, and the share of all
+// measured ones that were refused. They are one value, so that none is shown
+// without the other: a server that refuses half its load must not look faster for
+// it.
+type Latency struct {
+	Stats
+	Rejected Share `json:"rejected"`
 }
 
 // Describe computes the Stats of values, which it sorts.
@@ -67,13 +77,22 @@ func Describe(values []float64) Stats {
 		s.Absent = "no values"
 		return s
 	}
+	least, most := values[0], values[n-1]
+	s.Mean, s.Min, s.Max = mean(values), &least, &most
+	return s
+}
+
+// mean is nil of nothing.
+func mean(values []float64) *float64 {
+	if len(values) == 0 {
+		return nil
+	}
 	sum := 0.0
 	for _, v := range values {
 		sum += v
 	}
-	mean, least, most := sum/float64(n), values[0], values[n-1]
-	s.Mean, s.Min, s.Max = &mean, &least, &most
-	return s
+	m := sum / float64(len(values))
+	return &m
 }
 
 func quantile(sorted []float64, p float64) Quantile {
@@ -149,9 +168,9 @@ func lowRank(n int, p float64) int {
 type Share struct {
 	Count int      `json:"count"`
 	Of    int      `json:"of"`
-	Value *float64 `json:"value,omitempty"` // absent of nothing
-	Low   *float64 `json:"low,omitempty"`
-	High  *float64 `json:"high,omitempty"`
+	Value *float64 `json:"value"` // null of nothing
+	Low   *float64 `json:"low"`
+	High  *float64 `json:"high"`
 }
 
 // Proportion is count of n with the score interval of Wilson (1927).

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"math"
+	"math/rand/v2"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -96,11 +97,90 @@ func TestWilson(t *testing.T) {
 	for _, c := range []struct {
 		count, n  int
 		low, high float64
-	}{{0, 100, 0, .0370}, {3, 1000, .0010, .0088}, {100, 100, .9630, 1}} {
+	}{{0, 100, 0, .0370}, {3, 1000, .0010, .0088}, {100, 100, .9630, 1}, {1, 29, .0061, .1718}, {81, 263, .2553, .3662}} {
 		got := Proportion(c.count, c.n)
 		if math.Abs(*got.Low-c.low) > 5e-5 || math.Abs(*got.High-c.high) > 5e-5 {
 			t.Errorf("%d/%d: [%v, %v], want [%v, %v]", c.count, c.n, *got.Low, *got.High, c.low, c.high)
 		}
+	}
+}
+
+// The ranks of p and of 1-p mirror each other, both move up with p, and the quantile
+// lies between them.
+func TestIntervalRanksMirror(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n, p := rapid.IntRange(1, 3000).Draw(t, "n"), float64(rapid.IntRange(1, 999).Draw(t, "per mille"))/1000
+		r, ok := IntervalRanks(n, p)
+		if m, mirrored := IntervalRanks(n, 1-p); mirrored != ok || m.Low != n+1-r.High || m.High != n+1-r.Low {
+			t.Fatalf("p%g: %v, p%g: %v", 100*p, r, 100-100*p, m)
+		}
+		if !ok {
+			return
+		}
+		if at := float64(n-1)*p + 1; float64(r.Low) > at || float64(r.High) < at {
+			t.Fatalf("rank %g is not in %v", at, r)
+		}
+		if higher, ok := IntervalRanks(n, min(1, p+.001)); ok && (higher.Low < r.Low || higher.High < r.High) {
+			t.Fatalf("p%g: %v, a little higher: %v", 100*p, r, higher)
+		}
+		// By definition: P(B < low) and P(B ≥ high) are at most 2.5 %, and one rank
+		// further in would be more.
+		below := func(k int) (sum float64) {
+			for i := range k {
+				sum += math.Exp(logBinomial(n, i) + float64(i)*math.Log(p) + float64(n-i)*math.Log1p(-p))
+			}
+			return sum
+		}
+		const tail, rounding = alpha / 2, 1e-9
+		if below(r.Low) > tail+rounding || below(r.Low+1) < tail-rounding || 1-below(r.High) > tail+rounding || 1-below(r.High-1) < tail-rounding {
+			t.Fatalf("n=%d p%g: %v", n, 100*p, r)
+		}
+	})
+}
+
+func logBinomial(n, k int) float64 {
+	a, _ := math.Lgamma(float64(n + 1))
+	b, _ := math.Lgamma(float64(k + 1))
+	c, _ := math.Lgamma(float64(n - k + 1))
+	return a - b - c
+}
+
+// Intervals of percentiles and of shares hold the true value at least as often as
+// they say, to within four deviations of the count. Seeded: the same every time.
+func TestCoverage(t *testing.T) {
+	const runs, n = 2000, 400
+	random := rand.New(rand.NewPCG(3, 5))
+	held, shares := map[string]int{}, 0
+	for range runs {
+		values, good := make([]float64, n), 0
+		for i := range values {
+			if values[i] = random.ExpFloat64(); values[i] < 1 {
+				good++
+			}
+		}
+		s := Describe(values)
+		for _, q := range []struct {
+			name string
+			p    float64
+			Quantile
+		}{{"p50", .5, s.P50}, {"p90", .9, s.P90}, {"p95", .95, s.P95}, {"p99", .99, s.P99}} {
+			if truth := -math.Log1p(-q.p); *q.Low <= truth && truth <= *q.High {
+				held[q.name]++
+			}
+		}
+		if w := Proportion(good, n); *w.Low <= 1-1/math.E && 1-1/math.E <= *w.High {
+			shares++
+		}
+	}
+	least := .95 - 4*math.Sqrt(.05*.95/runs)
+	for name, count := range held {
+		if share := float64(count) / runs; share < least || share > .99 {
+			t.Errorf("%s: held in %.1f %%", name, 100*share)
+		}
+	}
+	// Wilson's is centred on 95 %, not bounded by it.
+	if share := float64(shares) / runs; share < least || share > .97 {
+		t.Errorf("share: held in %.1f %%", 100*share)
 	}
 }
 

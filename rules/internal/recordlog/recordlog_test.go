@@ -248,7 +248,7 @@ func TestTwoServersCannotShareALog(t *testing.T) {
 	}
 }
 
-func TestTornTail(t *testing.T) {
+func TestO13TornTail(t *testing.T) {
 	whole := strings.Repeat(`{"schema":1,"request_id":"r0"}`+"\n", 3)
 	var said bytes.Buffer
 	for _, c := range []struct {

@@ -287,6 +287,9 @@ func (c *call) task() *worker.Task {
 		Scope: record.ScopeCall, WallNS: time.Since(c.began).Nanoseconds(), Increments: c.pieces,
 		TextSHA256: hex.EncodeToString(sum[:]), TextBytes: int64(c.text.Len()),
 	}
+	if c.do.WallMS != nil {
+		t.WallNS = *c.do.WallMS * int64(time.Millisecond)
+	}
 	if c.Stream {
 		t.Scope, t.FirstIncrementNS = record.ScopeStream, c.first
 	}

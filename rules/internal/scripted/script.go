@@ -90,6 +90,8 @@ type Behaviour struct {
 
 	FirstDelayMS int `json:"first_delay_ms,omitempty"` // before the first token
 	TokenDelayMS int `json:"token_delay_ms,omitempty"` // before each other token
+	// WallMS replaces the measured time of the call, as a wrong clock does.
+	WallMS *int64 `json:"wall_ms,omitempty"`
 
 	// PromptTokens replaces the number of the prompt's words. NoUsage leaves all
 	// counts unknown.
@@ -204,9 +206,9 @@ func (b *Behaviour) check(where string) error {
 	if b.Count != nil && *b.Count < 0 || b.After < 0 || b.FirstDelayMS < 0 || b.TokenDelayMS < 0 {
 		bad("count, after and delays must not be negative")
 	}
-	for _, n := range []*int64{b.PromptTokens, b.CachedTokens} {
+	for _, n := range []*int64{b.PromptTokens, b.CachedTokens, b.WallMS} {
 		if n != nil && *n < 0 {
-			bad("token counts must not be negative")
+			bad("token counts and wall_ms must not be negative")
 		}
 	}
 	if b.Error != (Error{}) && b.Fault != Reject && b.Fault != Fail {

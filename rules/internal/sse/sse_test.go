@@ -5,7 +5,6 @@ import (
 	"io"
 	"strings"
 	"testing"
-	"testing/iotest"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -24,27 +23,6 @@ func read(t testing.TB, r io.Reader) (events []string, keepAlives int, err error
 			return events, reader.KeepAlives, err
 		}
 		events = append(events, e.Type+"|"+string(e.Data))
-	}
-}
-
-// Three line ends, with and without the space, whole and byte by byte: one answer.
-func TestEveryLegalFormIsTheSame(t *testing.T) {
-	want := []string{"|{\"a\":1}", "|{\"b\":\"中😀\"}", "|[DONE]"}
-	for _, end := range []string{"\n", "\r\n", "\r"} {
-		for _, space := range []string{"", " "} {
-			var b strings.Builder
-			for _, e := range want {
-				b.WriteString("data:" + space + strings.TrimPrefix(e, "|") + end + end)
-			}
-			for name, r := range map[string]io.Reader{
-				"whole": strings.NewReader(b.String()), "byte by byte": iotest.OneByteReader(strings.NewReader(b.String())),
-			} {
-				got, _, err := read(t, r)
-				if diff := cmp.Diff(want, got); diff != "" || err != nil {
-					t.Errorf("end %q, space %q, %s: %v\n%s", end, space, name, err, diff)
-				}
-			}
-		}
 	}
 }
 

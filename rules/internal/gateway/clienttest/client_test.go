@@ -23,11 +23,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"assay/engine/layout"
 	"assay/rules/internal/gateway"
-	"assay/rules/internal/lockfile"
-	"assay/rules/internal/pyenv"
-	"assay/rules/internal/rule"
+	"assay/rules/internal/pyenv/pyenvtest"
 	"assay/rules/internal/scripted"
 	"assay/rules/internal/worker"
 )
@@ -62,7 +59,7 @@ func TestTranscript(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	env := environment(t, filepath.Join(dir, "requirements.txt"))
+	env := pyenvtest.Environment(t, filepath.Join(dir, "requirements.txt"))
 	url := serve(t, dir)
 
 	cmd := exec.CommandContext(t.Context(), env.Python(), "-I", "-X", "utf8", filepath.Join(dir, "client.py"), url)
@@ -89,37 +86,6 @@ func TestTranscript(t *testing.T) {
 	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(string(got), "\n")); diff != "" {
 		t.Errorf("the transcript differs (-want +got); if that is right, run the test with -update\n%s", diff)
 	}
-}
-
-// environment makes the environment of a lock where Assay keeps the user's, so
-// that it is downloaded once.
-func environment(t *testing.T, path string) pyenv.Env {
-	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	lock, err := lockfile.Parse(path, data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	user, err := os.UserCacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cache := layout.Dir(filepath.Join(user, "assay"))
-	for _, folder := range []string{cache.Wheels(), cache.UVCache(), cache.Environments()} {
-		if err := os.MkdirAll(folder, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	env, err := pyenv.Realise(t.Context(), rule.Host{
-		Wheels: cache.Wheels(), UVCache: cache.UVCache(), Environments: cache.Environments(), Python: os.Getenv("ASSAY_PYTHON"),
-	}, lock.Requirements(), func(what string) { t.Log(what) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	return env
 }
 
 // serve starts a server and returns its address once all lanes are idle. It has

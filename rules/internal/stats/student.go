@@ -1,12 +1,12 @@
-package compare
+package stats
 
 import "math"
 
-// studentQuantile is the value that Student's t distribution with df degrees of
+// StudentQuantile is the value that Student's t distribution with df degrees of
 // freedom, df > 0, exceeds with probability 1-p, for 0.5 < p < 1.
-func studentQuantile(p, df float64) float64 {
+func StudentQuantile(p, df float64) float64 {
 	low, high := 0.0, 1.0
-	for studentCDF(high, df) < p {
+	for studentTails(high, df) > 2*(1-p) {
 		low, high = high, 2*high
 	}
 	for range 200 {
@@ -14,7 +14,7 @@ func studentQuantile(p, df float64) float64 {
 		if mid == low || mid == high {
 			break
 		}
-		if studentCDF(mid, df) < p {
+		if studentTails(mid, df) > 2*(1-p) {
 			low = mid
 		} else {
 			high = mid
@@ -23,10 +23,9 @@ func studentQuantile(p, df float64) float64 {
 	return high
 }
 
-// studentCDF is P(T ≤ t) for t ≥ 0 (Abramowitz and Stegun, 26.7.1 with 26.5.27).
-func studentCDF(t, df float64) float64 {
-	return 1 - betaRatio(df/(df+t*t), df/2, 0.5)/2
-}
+// studentTails is P(|T| > t) for t ≥ 0 (Abramowitz and Stegun, 26.7.1 with
+// 26.5.27).
+func studentTails(t, df float64) float64 { return betaRatio(df/(df+t*t), df/2, 0.5) }
 
 // betaRatio is the regularized incomplete beta function I_x(a, b).
 func betaRatio(x, a, b float64) float64 {
