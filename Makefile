@@ -1,6 +1,6 @@
 # Two targets matter: `make demo` does the main job, `make test` is what CI runs.
 
-.PHONY: all build demo test bench lint fmt fuzz clean
+.PHONY: all build demo test bench bench-join lint fmt fuzz clean
 
 all: build
 
@@ -21,6 +21,16 @@ BENCH ?=
 bench: build
 	go build -o bin/relay ./bench/relay
 	bin/relay -assay bin/assay -out out/bench $(BENCH)
+
+# Joining an export with a server's records, against peers (bench/join/README.md):
+# make bench-join JOIN='-requests 200000 -rounds 3'
+JOIN ?=
+bench-join:
+	python3 -m venv out/bench/python
+	out/bench/python/bin/pip install --quiet --require-hashes -r bench/join/requirements.txt
+	go build -o bin/join ./bench/join
+	go build -o bin/join-assay ./rules/join/bench
+	bin/join -out out/bench $(JOIN)
 
 lint:
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \

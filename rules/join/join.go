@@ -6,6 +6,7 @@ package join
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -238,7 +239,7 @@ func asRequests(probes []aiperfrun.Probe) iter.Seq2[*aiperf.Request, error] {
 			r := &aiperf.Request{
 				File: aiperfrun.Probes, Line: int64(i + 1), ID: p.ID, StartWallNS: p.SentWallNS, StartPerfNS: &zero, Status: &status,
 				Response: aiperf.Response{
-					Bodies: 1, Choice: true, Text: p.Text, SHA256: p.TextSHA256, FinishReason: p.FinishReason,
+					Bodies: 1, Choice: true, Text: p.Text, SHA256: sha256.Sum256([]byte(p.Text)), FinishReason: p.FinishReason,
 					FirstPerfNS: &end, LastPerfNS: &end,
 					Usage: aiperf.Usage{Prompt: p.PromptTokens, Completion: p.CompletionTokens},
 				},

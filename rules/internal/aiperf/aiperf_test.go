@@ -174,7 +174,7 @@ func TestLegalEventFormsGiveOneAnswer(t *testing.T) {
 		"escaped":             {packets(2000, "data", strings.Replace(a, "中", `\u4e2d`, 1)) + "," + packets(3000, "data", strings.Replace(b, "😀", `\ud83d\ude00`, 1)) + "," + end, 0},
 	} {
 		r := read(t, line(c.responses)).Response
-		if r.Text != "中😀!" || r.SHA256 != hash("中😀!") || len(r.Chunks) != 2 || r.Chunks[0].PerfNS != 2000 || r.Chunks[1].PerfNS != 3000 ||
+		if r.Text != "中😀!" || r.SHA256.String() != hash("中😀!") || len(r.Chunks) != 2 || r.Chunks[0].PerfNS != 2000 || r.Chunks[1].PerfNS != 3000 ||
 			r.FinishReason != "stop" || !r.Done || r.Malformed != "" || r.Comments != c.comments {
 			t.Errorf("%s: %+v", name, r)
 		}
@@ -214,7 +214,7 @@ func TestChannels(t *testing.T) {
 		packets(5, "data", finish),
 	}, ","))).Response
 	want := []aiperf.Chunk{{PerfNS: 2, ReasoningSize: 2}, {PerfNS: 3, TextSize: 3}, {PerfNS: 4, ToolSize: 3}}
-	if d := cmp.Diff(want, r.Chunks); d != "" || r.Text != "yes" || r.Reasoning != "hm" || r.SHA256 != hash("yes") || r.RoleChunks != 1 || r.FinishReason != "stop" {
+	if d := cmp.Diff(want, r.Chunks); d != "" || r.Text != "yes" || r.Reasoning != "hm" || r.SHA256.String() != hash("yes") || r.RoleChunks != 1 || r.FinishReason != "stop" {
 		t.Errorf("%+v %s", r, d)
 	}
 }
@@ -322,12 +322,12 @@ func TestCanonicalBody(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := read(t, strings.Replace(line(""), `{"model":"m","prompt":"p","stream":true,"max_tokens":512}`, body, 1))
-		if r.Payload.SHA256 != hash(string(want)) {
+		if r.Payload.SHA256.String() != hash(string(want)) {
 			t.Errorf("%s: the digest is not that of %s", body, want)
 		}
 	}
 	chat := read(t, strings.Replace(line(""), `"prompt":"p"`, `"messages":[{"role":"user","content":"hi"}]`, 1)).Payload
-	if chat.PromptSHA256 != hash(`[{"content":"hi","role":"user"}]`) || read(t, line("")).Payload.PromptSHA256 != hash("p") {
+	if chat.PromptSHA256.String() != hash(`[{"content":"hi","role":"user"}]`) || read(t, line("")).Payload.PromptSHA256.String() != hash("p") {
 		t.Errorf("%+v", chat)
 	}
 }

@@ -23,26 +23,21 @@ func (g *Gap) Unwrap() error { return g.Err }
 
 // ReadRaw yields the requests of a raw export (profile_export_raw.jsonl, or a
 // file of raw_records, which is what a run without any success leaves) in the
-// order of the file. name stands for the file in errors, maxLine is in bytes, 0
-// for jsonl.DefaultMaxLine. A *Gap takes the place of a request; any other
-// error is the last thing that is yielded.
+// order of the file. A request is valid until the next is asked for. name stands
+// for the file in errors, maxLine is in bytes, 0 for jsonl.DefaultMaxLine. A *Gap
+// takes the place of a request; any other error is the last thing that is yielded.
 func ReadRaw(r io.Reader, name string, maxLine int64) iter.Seq2[*Request, error] {
-	return func(yield func(*Request, error) bool) {
-		var p parser
-		for line, err := range jsonl.Lines(r, name, maxLine) {
-			var req *Request
-			if err == nil {
-				req, err = p.request(line.Bytes)
-				if err != nil {
-					err = line.Fault(name, err)
-				} else {
-					req.File, req.Line = name, line.Number
-				}
-			}
+	return gaps(jsonl.Records(r, name, maxLine, func() jsonl.Parser[*Request] { return &parser{file: name} }))
+}
+
+// gaps turns the errors that cost one record into a *Gap each.
+func gaps[T any](records iter.Seq2[T, error]) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for r, err := range records {
 			if err != nil {
-				req, err = nil, gap(err)
+				err = gap(err)
 			}
-			if !yield(req, err) || err != nil && !errors.As(err, new(*Gap)) {
+			if !yield(r, err) {
 				return
 			}
 		}
@@ -77,41 +72,54 @@ func gap(err error) error {
 	return g
 }
 
-// parser holds the memory that is used again from line to line.
+// parser reads one request after the other. What it returns lies in its own
+// memory, which Reuse gives free: an export has tens of small pieces a line.
 type parser struct {
+	file        string
 	line, inner jsonl.Scanner
 	name, data  []byte // of an event
 	answer      answer
 	canon       canonical
+	requests    []Request
+	ints        ints
 }
 
-func (p *parser) request(line []byte) (*Request, error) {
+func (p *parser) Reuse() {
+	p.requests, p.ints, p.answer.chunks = p.requests[:0], p.ints[:0], p.answer.chunks[:0]
+}
+
+var requestFields = jsonl.NewFields("metadata", "start_perf_ns", "request_headers", "response_headers", "status", "responses", "error", "payload")
+
+func (p *parser) Parse(line jsonl.Line) (*Request, error) {
 	s := &p.line
-	if err := s.Reset(line); err != nil {
-		return nil, err
-	}
-	r := &Request{}
-	p.answer.reset(&r.Response)
+	s.Reset(line.Bytes)
+	p.requests = append(p.requests, Request{File: p.file, Line: line.Number})
+	r := &p.requests[len(p.requests)-1]
+	p.answer.start(&r.Response, &p.ints)
 	metadata := false
-	err := s.Object(func(key []byte) (err error) {
+	err := s.Object(requestFields, func(key []byte) (err error) {
 		switch string(key) {
 		case "metadata":
 			metadata = true
 			return p.metadata(r)
 		case "start_perf_ns":
-			r.StartPerfNS, err = optInt(s)
+			r.StartPerfNS, err = p.ints.read(s)
 		case "status":
-			r.Status, err = optInt(s)
+			r.Status, err = p.ints.read(s)
 		case "error":
 			r.Error, err = clientError(s)
+		case "request_headers":
+			if s.Peek() == '{' {
+				return s.Object(headerFields, nil)
+			}
 		case "response_headers":
 			return headers(s, r)
 		case "responses":
 			if !s.Null() {
-				return s.Array(func() error { return p.received() })
+				return s.Array(p.received)
 			}
 		case "payload":
-			r.Payload, err = p.canon.payload(s)
+			r.Payload, err = p.canon.payload(s, &p.ints)
 		}
 		return in(key, err)
 	})
@@ -128,10 +136,18 @@ func (p *parser) request(line []byte) (*Request, error) {
 	return r, nil
 }
 
+var metadataFields = jsonl.NewFields("session_num", "x_request_id", "x_correlation_id", "conversation_id", "turn_index",
+	"credit_issued_ns", "request_start_ns", "request_ack_ns", "request_end_ns", "worker_id", "record_processor_id",
+	"benchmark_phase", "phase_index", "profiling_index", "phase_name", "phase_kind", "was_cancelled", "context_overflow_skip",
+	"agent_depth", "root_correlation_id")
+
+// headerFields are those that AIPerf sends; only their form is checked.
+var headerFields = jsonl.NewFields("User-Agent", "X-Request-ID", "X-Correlation-ID", "Accept", "Content-Type", "X-Session-Affinity")
+
 func (p *parser) metadata(r *Request) error {
 	s := &p.line
-	var start *int64
-	err := s.Object(func(key []byte) (err error) {
+	started := false
+	err := s.Object(metadataFields, func(key []byte) (err error) {
 		switch string(key) {
 		case "x_request_id":
 			r.ID, err = optText(s)
@@ -140,19 +156,19 @@ func (p *parser) metadata(r *Request) error {
 		case "conversation_id":
 			r.ConversationID, err = optText(s)
 		case "turn_index":
-			err = setInt(s, &r.Turn)
+			_, err = setInt(s, &r.Turn)
 		case "session_num":
-			err = setInt(s, &r.SessionNum)
+			_, err = setInt(s, &r.SessionNum)
 		case "benchmark_phase":
-			r.Phase, err = optText(s)
+			r.Phase, err = optName(s)
 		case "credit_issued_ns":
-			r.CreditWallNS, err = optInt(s)
+			r.CreditWallNS, err = p.ints.read(s)
 		case "request_start_ns":
-			start, err = optInt(s)
+			started, err = setInt(s, &r.StartWallNS)
 		case "request_ack_ns":
-			r.AckWallNS, err = optInt(s)
+			r.AckWallNS, err = p.ints.read(s)
 		case "request_end_ns":
-			r.EndWallNS, err = optInt(s)
+			r.EndWallNS, err = p.ints.read(s)
 		case "was_cancelled":
 			if !s.Null() {
 				r.Cancelled, err = s.Bool()
@@ -166,10 +182,9 @@ func (p *parser) metadata(r *Request) error {
 	if r.Phase != Warmup && r.Phase != Profiling {
 		return fmt.Errorf("metadata: benchmark_phase is %q, neither %q nor %q", r.Phase, Warmup, Profiling)
 	}
-	if start == nil {
+	if !started {
 		return errors.New("metadata: no request_start_ns")
 	}
-	r.StartWallNS = *start
 	return nil
 }
 
@@ -178,9 +193,10 @@ func headers(s *jsonl.Scanner, r *Request) error {
 	if s.Null() {
 		return nil
 	}
-	return s.Object(func(key []byte) error {
+	return s.Object(nil, func(key []byte) error {
+		name := strings.ToLower(string(key))
 		var to **string
-		switch strings.ToLower(string(key)) {
+		switch name {
 		case "x-request-id":
 			to = &r.EchoedID
 		case "retry-after":
@@ -197,17 +213,19 @@ func headers(s *jsonl.Scanner, r *Request) error {
 	})
 }
 
+var errorFields = jsonl.NewFields("code", "type", "message")
+
 func clientError(s *jsonl.Scanner) (*Error, error) {
 	if s.Null() {
 		return nil, nil
 	}
 	e := &Error{}
-	return e, s.Object(func(key []byte) (err error) {
+	return e, s.Object(errorFields, func(key []byte) (err error) {
 		switch string(key) {
 		case "code":
 			e.Code, err = optInt(s)
 		case "type":
-			e.Type, err = optText(s)
+			e.Type, err = optName(s)
 		case "message":
 			e.Message, err = optText(s)
 		}
@@ -223,11 +241,29 @@ func optInt(s *jsonl.Scanner) (*int64, error) {
 	return &n, err
 }
 
-func setInt(s *jsonl.Scanner, to *int64) (err error) {
-	if !s.Null() {
-		*to, err = s.Int()
+// setInt says whether there was a number.
+func setInt(s *jsonl.Scanner, to *int64) (set bool, err error) {
+	if s.Null() {
+		return false, nil
 	}
-	return err
+	*to, err = s.Int()
+	return true, err
+}
+
+// ints is memory for numbers that may be absent.
+type ints []int64
+
+func (a *ints) read(s *jsonl.Scanner) (*int64, error) {
+	if s.Null() {
+		return nil, nil
+	}
+	n, err := s.Int()
+	return a.keep(n), err
+}
+
+func (a *ints) keep(n int64) *int64 {
+	*a = append(*a, n)
+	return &(*a)[len(*a)-1]
 }
 
 func optText(s *jsonl.Scanner) (string, error) {
@@ -237,10 +273,18 @@ func optText(s *jsonl.Scanner) (string, error) {
 	return s.Text()
 }
 
+// optName is optText for what repeats from record to record.
+func optName(s *jsonl.Scanner) (string, error) {
+	if s.Null() {
+		return "", nil
+	}
+	return s.Name()
+}
+
 // in says in which member an error is.
 func in(key []byte, err error) error {
 	if err == nil {
-		return nil
+		return err
 	}
 	return fmt.Errorf("%s: %w", key, err)
 }

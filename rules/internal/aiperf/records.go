@@ -24,44 +24,38 @@ type Figures struct {
 // ReadFigures yields the records of profile_export.jsonl in the order of the
 // file; errors are those of ReadRaw.
 func ReadFigures(r io.Reader, name string, maxLine int64) iter.Seq2[Figures, error] {
-	return func(yield func(Figures, error) bool) {
-		var s jsonl.Scanner
-		for line, err := range jsonl.Lines(r, name, maxLine) {
-			var f Figures
-			if err == nil {
-				if f, err = figures(&s, line.Bytes); err != nil {
-					err = line.Fault(name, err)
-				}
-			}
-			if err != nil {
-				f, err = Figures{}, gap(err)
-			}
-			if !yield(f, err) || err != nil && !errors.As(err, new(*Gap)) {
-				return
-			}
-		}
-	}
+	return gaps(jsonl.Records(r, name, maxLine, func() jsonl.Parser[Figures] { return &figures{} }))
 }
 
-func figures(s *jsonl.Scanner, line []byte) (f Figures, err error) {
-	if err := s.Reset(line); err != nil {
-		return f, err
-	}
-	err = s.Object(func(key []byte) (err error) {
+type figures struct{ jsonl.Scanner }
+
+func (*figures) Reuse() {}
+
+var (
+	figureFields   = jsonl.NewFields("metadata", "metrics", "error")
+	identityFields = jsonl.NewFields("x_request_id", "benchmark_phase")
+	metricFields   = jsonl.NewFields("request_latency", "time_to_first_token", "output_sequence_length", "input_sequence_length", "error_isl")
+	valueFields    = jsonl.NewFields("value", "unit")
+)
+
+func (p *figures) Parse(line jsonl.Line) (f Figures, err error) {
+	s := &p.Scanner
+	s.Reset(line.Bytes)
+	err = s.Object(figureFields, func(key []byte) (err error) {
 		switch string(key) {
 		case "metadata":
-			err = s.Object(func(key []byte) (err error) {
+			err = s.Object(identityFields, func(key []byte) (err error) {
 				switch string(key) {
 				case "x_request_id":
 					f.ID, err = optText(s)
 				case "benchmark_phase":
-					f.Phase, err = optText(s)
+					f.Phase, err = optName(s)
 				}
 				return in(key, err)
 			})
 		case "metrics":
 			if !s.Null() {
-				err = s.Object(func(key []byte) error { return f.metric(s, key) })
+				err = s.Object(metricFields, func(key []byte) error { return f.metric(s, key) })
 			}
 		case "error":
 			f.Error, err = clientError(s)
@@ -107,12 +101,12 @@ func metric(s *jsonl.Scanner, unit string) (v *float64, err error) {
 		return nil, nil
 	}
 	got := ""
-	err = s.Object(func(key []byte) (err error) {
+	err = s.Object(valueFields, func(key []byte) (err error) {
 		switch string(key) {
 		case "value":
 			v, err = optFloat(s)
 		case "unit":
-			got, err = optText(s)
+			got, err = optName(s)
 		}
 		return in(key, err)
 	})

@@ -14,6 +14,8 @@
 // from these alone.
 package aiperf
 
+import "encoding/hex"
+
 // Phases as AIPerf writes them.
 const (
 	Warmup    = "warmup"
@@ -63,11 +65,11 @@ type Payload struct {
 	Model     string
 	Stream    bool
 	MaxTokens *int64 // max_completion_tokens, else max_tokens
-	// SHA256 is the hex digest of the body in canonical form (RFC 8785).
-	SHA256 string
-	// PromptSHA256 is the hex digest of the prompt: of its text if it is one
-	// string, else of the canonical form of messages or prompt.
-	PromptSHA256 string
+	// SHA256 is the digest of the body in canonical form (RFC 8785).
+	SHA256 Digest
+	// PromptSHA256 is the digest of the prompt: of its text if it is one string,
+	// else of the canonical form of messages or prompt.
+	PromptSHA256 Digest
 }
 
 // Response is what the client received.
@@ -83,10 +85,10 @@ type Response struct {
 	RoleChunks int     // deltas that only name the role
 	Comments   int     // keep-alives of the stream
 
-	// Text and Reasoning are the answer's two channels. SHA256 is the hex
-	// digest of Text in UTF-8, as the server's record has it of the native text.
+	// Text and Reasoning are the answer's two channels. SHA256 is the digest of
+	// Text in UTF-8, as the server's record has it of the native text.
 	Text, Reasoning string
-	SHA256          string
+	SHA256          Digest
 
 	Choice       bool // there was a choice 0, even if empty
 	FinishReason string
@@ -120,4 +122,21 @@ type Usage struct {
 type Failure struct {
 	Status              *int64
 	Code, Type, Message string
+}
+
+// Digest is a SHA-256; zero is none. As text it is in hex, none is empty.
+type Digest [32]byte
+
+// String returns the digest in hex.
+func (d Digest) String() string {
+	text, _ := d.MarshalText()
+	return string(text)
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (d Digest) MarshalText() ([]byte, error) {
+	if d == (Digest{}) {
+		return nil, nil
+	}
+	return hex.AppendEncode(nil, d[:]), nil
 }

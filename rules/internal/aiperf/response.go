@@ -3,10 +3,8 @@ package aiperf
 import (
 	"bytes"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 
 	"assay/rules/internal/jsonl"
@@ -14,17 +12,30 @@ import (
 
 var done = []byte("[DONE]")
 
+var (
+	receivedFields = jsonl.NewFields("perf_ns", "packets", "text", "content_type")
+	packetFields   = jsonl.NewFields("name", "value")
+	documentFields = jsonl.NewFields("id", "object", "created", "model", "code", "type", "message", "error", "choices", "usage")
+	choiceFields   = jsonl.NewFields("index", "delta", "message", "text", "logprobs", "finish_reason")
+	messageFields  = jsonl.NewFields("role", "content", "reasoning_content", "reasoning", "tool_calls")
+	callFields     = jsonl.NewFields("function")
+	functionFields = jsonl.NewFields("name", "arguments")
+	usageFields    = jsonl.NewFields("prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details", "completion_tokens_details")
+	detailFields   = jsonl.NewFields("cached_tokens", "reasoning_tokens")
+)
+
 // received reads one element of responses: an event of a stream as packets
 // (one field each, as AIPerf split it), or a whole body as text.
 func (p *parser) received() error {
 	s, a := &p.line, &p.answer
-	var perf *int64
+	var perf int64
 	var e event
+	stamped := false
 	p.data = p.data[:0]
-	err := s.Object(func(key []byte) (err error) {
+	err := s.Object(receivedFields, func(key []byte) (err error) {
 		switch string(key) {
 		case "perf_ns":
-			perf, err = optInt(s)
+			stamped, err = setInt(s, &perf)
 		case "text":
 			if !s.Null() {
 				e.data = true
@@ -41,13 +52,13 @@ func (p *parser) received() error {
 	if err != nil {
 		return in([]byte("responses"), err)
 	}
-	if perf == nil {
+	if !stamped {
 		return errors.New("responses: an element has no perf_ns")
 	}
-	a.arrived(*perf)
+	a.arrived(perf)
 	if e.data {
 		a.Bodies++
-		p.documents(*perf, e.failed)
+		p.documents(perf, e.failed)
 	}
 	return nil
 }
@@ -68,7 +79,7 @@ func (p *parser) packet(e *event) error {
 	}
 	value := len(p.data)
 	p.name = p.name[:0]
-	err := s.Object(func(key []byte) (err error) {
+	err := s.Object(packetFields, func(key []byte) (err error) {
 		switch string(key) {
 		case "name":
 			p.name, err = s.AppendText(p.name)
@@ -97,8 +108,8 @@ func (p *parser) packet(e *event) error {
 // documents, the last of them [DONE].
 func (p *parser) documents(perf int64, failed bool) {
 	a, s := &p.answer, &p.inner
-	err := s.Reset(p.data)
-	for err == nil {
+	var err error
+	for s.Reset(p.data); err == nil; {
 		rest := s.Rest()
 		if len(rest) == 0 {
 			break
@@ -121,26 +132,28 @@ func (p *parser) documents(perf int64, failed bool) {
 // answer builds a Response.
 type answer struct {
 	*Response
-	chunks          []Chunk
+	ints            *ints
+	chunks          []Chunk // of all responses since Reuse
+	first           int     // of this one
 	text, reasoning []byte
 	buf             []byte
 }
 
-func (a *answer) reset(r *Response) {
-	*a = answer{Response: r, chunks: a.chunks[:0], text: a.text[:0], reasoning: a.reasoning[:0], buf: a.buf}
+func (a *answer) start(r *Response, ints *ints) {
+	a.Response, a.ints, a.first = r, ints, len(a.chunks)
+	a.text, a.reasoning = a.text[:0], a.reasoning[:0]
 }
 
 func (a *answer) arrived(perf int64) {
 	if a.FirstPerfNS == nil {
-		first := perf
-		a.FirstPerfNS, a.LastPerfNS = &first, new(int64)
+		a.FirstPerfNS, a.LastPerfNS = a.ints.keep(perf), a.ints.keep(perf)
 	}
 	*a.LastPerfNS = perf
 }
 
 func (a *answer) fail(f Failure) {
 	if a.Failure == nil {
-		a.Failure, a.AfterContent = &f, len(a.chunks) > 0
+		a.Failure, a.AfterContent = &f, len(a.chunks) > a.first
 	}
 }
 
@@ -150,7 +163,7 @@ func (a *answer) document(s *jsonl.Scanner, perf int64, failed bool) error {
 	chunk := Chunk{PerfNS: perf}
 	role := false
 	var failure Failure // wrapped in "error" or at the top
-	err := s.Object(func(key []byte) (err error) {
+	err := s.Object(documentFields, func(key []byte) (err error) {
 		switch string(key) {
 		case "choices":
 			if s.Null() {
@@ -171,7 +184,7 @@ func (a *answer) document(s *jsonl.Scanner, perf int64, failed bool) error {
 			switch s.Peek() {
 			case '{':
 				failed = true
-				err = s.Object(func(key []byte) error { return failureField(s, key, &failure) })
+				err = s.Object(errorFields, func(key []byte) error { return failureField(s, key, &failure) })
 			case '"':
 				if failure.Message, err = s.Text(); failure.Message != "" {
 					failed = true
@@ -234,7 +247,7 @@ func (a *answer) choice(s *jsonl.Scanner, first bool) (c Chunk, role bool, err e
 		index = -1
 	}
 	text, reasoning, finish := len(a.text), len(a.reasoning), a.FinishReason
-	err = s.Object(func(key []byte) (err error) {
+	err = s.Object(choiceFields, func(key []byte) (err error) {
 		switch string(key) {
 		case "index":
 			index, err = s.Int()
@@ -247,7 +260,7 @@ func (a *answer) choice(s *jsonl.Scanner, first bool) (c Chunk, role bool, err e
 			a.text, c.TextSize, err = piece(s, a.text)
 		case "finish_reason":
 			var reason string
-			if reason, err = optText(s); reason != "" {
+			if reason, err = optName(s); reason != "" {
 				a.FinishReason = reason
 			}
 		}
@@ -262,7 +275,7 @@ func (a *answer) choice(s *jsonl.Scanner, first bool) (c Chunk, role bool, err e
 }
 
 func (a *answer) message(s *jsonl.Scanner, c *Chunk) (role bool, err error) {
-	err = s.Object(func(key []byte) (err error) {
+	err = s.Object(messageFields, func(key []byte) (err error) {
 		n := 0
 		switch string(key) {
 		case "role":
@@ -298,11 +311,11 @@ func piece(s *jsonl.Scanner, dst []byte) ([]byte, int, error) {
 // toolSize counts the bytes of names and arguments in a list of tool calls.
 func toolSize(s *jsonl.Scanner) (n int, err error) {
 	err = s.Array(func() error {
-		return s.Object(func(key []byte) error {
+		return s.Object(callFields, func(key []byte) error {
 			if string(key) != "function" || s.Null() {
 				return nil
 			}
-			return s.Object(func(key []byte) error {
+			return s.Object(functionFields, func(key []byte) error {
 				if k := string(key); k != "name" && k != "arguments" || s.Peek() != '"' {
 					return nil
 				}
@@ -321,14 +334,14 @@ func (a *answer) usage(s *jsonl.Scanner) error {
 		return nil
 	}
 	var u Usage
-	err := s.Object(func(key []byte) (err error) {
+	err := s.Object(usageFields, func(key []byte) (err error) {
 		switch string(key) {
 		case "prompt_tokens":
-			if u.Prompt, err = optInt(s); u.Prompt != nil && *u.Prompt == 0 {
+			if u.Prompt, err = a.ints.read(s); u.Prompt != nil && *u.Prompt == 0 {
 				u.Prompt = nil
 			}
 		case "completion_tokens":
-			u.Completion, err = optInt(s)
+			u.Completion, err = a.ints.read(s)
 		case "prompt_tokens_details":
 			u.Cached, err = detail(s, "cached_tokens")
 		case "completion_tokens_details":
@@ -346,7 +359,7 @@ func detail(s *jsonl.Scanner, name string) (n *int64, err error) {
 	if s.Null() {
 		return nil, nil
 	}
-	err = s.Object(func(key []byte) (err error) {
+	err = s.Object(detailFields, func(key []byte) (err error) {
 		if string(key) == name {
 			n, err = optInt(s)
 		}
@@ -357,10 +370,9 @@ func detail(s *jsonl.Scanner, name string) (n *int64, err error) {
 
 // finish fixes the chunks, the texts and their digest.
 func (a *answer) finish() {
-	if len(a.chunks) > 0 {
-		a.Chunks = slices.Clone(a.chunks)
+	if len(a.chunks) > a.first {
+		a.Chunks = a.chunks[a.first:len(a.chunks):len(a.chunks)]
 	}
 	a.Text, a.Reasoning = string(a.text), string(a.reasoning)
-	sum := sha256.Sum256(a.text)
-	a.SHA256 = hex.EncodeToString(sum[:])
+	a.SHA256 = sha256.Sum256(a.text)
 }

@@ -39,9 +39,8 @@ func ReadSummary(r io.Reader, name string) (*Summary, error) {
 	}
 	sum := &Summary{}
 	var s jsonl.Scanner
-	if err = s.Reset(b); err == nil {
-		err = s.Object(func(key []byte) error { return in(key, sum.field(&s, key)) })
-	}
+	s.Reset(b)
+	err = s.Object(summaryFields, func(key []byte) error { return in(key, sum.field(&s, key)) })
 	if err == nil {
 		err = s.End()
 	}
@@ -50,6 +49,13 @@ func ReadSummary(r io.Reader, name string) (*Summary, error) {
 	}
 	return sum, nil
 }
+
+var (
+	summaryFields = jsonl.NewFields("schema_version", "aiperf_version", "was_cancelled", "is_complete", "request_count", "error_request_count", "request_latency", "run_info")
+	runFields     = jsonl.NewFields("cli_command")
+	totalFields   = jsonl.NewFields("avg")
+	latencyFields = jsonl.NewFields("unit", "min", "max")
+)
 
 func (sum *Summary) field(s *jsonl.Scanner, key []byte) (err error) {
 	switch string(key) {
@@ -75,7 +81,7 @@ func (sum *Summary) field(s *jsonl.Scanner, key []byte) (err error) {
 		err = sum.latency(s)
 	case "run_info":
 		if !s.Null() {
-			err = s.Object(func(key []byte) (err error) {
+			err = s.Object(runFields, func(key []byte) (err error) {
 				if string(key) == "cli_command" {
 					sum.Command, err = optText(s)
 				}
@@ -93,7 +99,7 @@ func (sum *Summary) latency(s *jsonl.Scanner) error {
 		return nil
 	}
 	unit := ""
-	err := s.Object(func(key []byte) (err error) {
+	err := s.Object(latencyFields, func(key []byte) (err error) {
 		switch string(key) {
 		case "unit":
 			unit, err = optText(s)
@@ -115,7 +121,7 @@ func total(s *jsonl.Scanner) (n *int64, err error) {
 	if s.Null() {
 		return nil, nil
 	}
-	err = s.Object(func(key []byte) (err error) {
+	err = s.Object(totalFields, func(key []byte) (err error) {
 		if string(key) == "avg" {
 			n, err = optInt(s)
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -16,8 +17,21 @@ type seen struct {
 	errs  []error
 }
 
+// copier makes copies of lines.
+type copier struct{}
+
+func (copier) Reuse() {}
+func (copier) Parse(line Line) (Line, error) {
+	line.Bytes = bytes.Clone(line.Bytes)
+	return line, nil
+}
+
+func lines(r io.Reader, maxLine int64) iter.Seq2[Line, error] {
+	return Records(r, "f.jsonl", maxLine, func() Parser[Line] { return copier{} })
+}
+
 func read(r io.Reader, maxLine int64) (s seen) {
-	for line, err := range Lines(r, "f.jsonl", maxLine) {
+	for line, err := range lines(r, maxLine) {
 		if err != nil {
 			s.errs = append(s.errs, err)
 			continue
@@ -84,11 +98,10 @@ func TestMaximumIsExact(t *testing.T) {
 func TestLinesKeepTheirPlace(t *testing.T) {
 	in := "a\n\n  \r\nbb\r\nc"
 	var got []Line
-	for line, err := range Lines(iotest.OneByteReader(strings.NewReader(in)), "f", 0) {
+	for line, err := range lines(iotest.OneByteReader(strings.NewReader(in)), 0) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		line.Bytes = bytes.Clone(line.Bytes)
 		got = append(got, line)
 	}
 	want := []Line{{1, 0, []byte("a")}, {4, 7, []byte("bb\r")}, {5, 11, []byte("c")}}
@@ -112,9 +125,7 @@ func TestReadErrorIsNotTheEnd(t *testing.T) {
 
 func scan(in string) error {
 	var s Scanner
-	if err := s.Reset([]byte(in)); err != nil {
-		return err
-	}
+	s.Reset([]byte(in))
 	if err := s.Skip(); err != nil {
 		return err
 	}
@@ -211,7 +222,7 @@ func FuzzScanner(f *testing.F) {
 			t.Fatalf("accepted %q", b)
 		}
 		var s Scanner
-		if s.Reset(b) != nil || s.Peek() != '"' {
+		if s.Reset(b); s.Peek() != '"' {
 			return
 		}
 		if got, err := s.Text(); err == nil {

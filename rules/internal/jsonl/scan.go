@@ -4,8 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"math"
-	"strconv"
+	"slices"
 )
 
 // maxDepth bounds nesting, so that hostile input cannot exhaust the stack.
@@ -34,16 +33,19 @@ type Scanner struct {
 	depth int
 	keys  [][]byte // of the objects that are open, innermost last
 	text  []byte   // keys that had escapes, decoded
+	names [64]string
 }
 
 // Reset starts on b, which must not change while it is scanned.
-func (s *Scanner) Reset(b []byte) error {
-	*s = Scanner{b: b, keys: s.keys[:0], text: s.text[:0]}
-	return checkUTF8(b)
+func (s *Scanner) Reset(b []byte) {
+	s.b, s.i, s.depth, s.keys, s.text = b, 0, 0, s.keys[:0], s.text[:0]
 }
 
 // Offset is the position in the buffer, in bytes.
 func (s *Scanner) Offset() int { return s.i }
+
+// Again goes back to an offset, to the start of a value.
+func (s *Scanner) Again(offset int) { s.i = offset }
 
 // Rest is what has not been scanned, leading white space removed.
 func (s *Scanner) Rest() []byte {
@@ -64,43 +66,114 @@ func (s *Scanner) End() error {
 
 // Peek returns the first byte of the next value, 0 at the end of the input.
 func (s *Scanner) Peek() byte {
+	if s.i < len(s.b) && s.b[s.i] > ' ' {
+		return s.b[s.i]
+	}
+	return s.peek()
+}
+
+func (s *Scanner) peek() byte {
 	if s.space(); s.i < len(s.b) {
 		return s.b[s.i]
 	}
 	return 0
 }
 
-// Object calls each for every member, with the scanner at the member's value.
-// A value that each leaves alone is skipped. The key is valid during the call.
-func (s *Scanner) Object(each func(key []byte) error) error {
+// Fields are the names of members that a reader of an object expects. They are
+// found without a search, and without one for repetitions, as far as the object has
+// them in this order; an object may lack some of them and have others between.
+type Fields struct {
+	names [][]byte
+	next  []string // ,"name": as compact JSON has it behind another member
+}
+
+// NewFields returns Fields of 64 names at most.
+func NewFields(names ...string) *Fields {
+	f := &Fields{}
+	for _, name := range names {
+		f.names = append(f.names, []byte(name))
+		f.next = append(f.next, `,"`+name+`":`)
+	}
+	return f
+}
+
+var noFields = &Fields{}
+
+// Object calls each for every member, with its key, which is valid until Reset, and
+// with the scanner at its value. A value that each leaves alone is skipped. The
+// fields may be nil.
+func (s *Scanner) Object(f *Fields, each func(key []byte) error) error {
+	if f == nil {
+		f = noFields
+	}
 	if err := s.open('{', "an object"); err != nil {
 		return err
 	}
-	first, mask := len(s.keys), uint64(0)
-	var many map[string]struct{}
-	defer func() { s.keys = s.keys[:first] }()
+	others := repeats{first: len(s.keys)}
+	next, seen := 0, uint64(0)
 	for n := 0; ; n++ {
-		done, err := s.more(n, '}')
-		if done || err != nil {
-			return err
+		comma := min(n, 1)
+		at := s.i + comma
+		field := s.expected(f, next, 1-comma)
+		var key []byte
+		if field < 0 {
+			done, err := s.more(n, '}')
+			if done || err != nil {
+				s.keys = s.keys[:others.first]
+				return err
+			}
+			at = s.i
+			if key, err = s.key(); err != nil {
+				return err
+			}
+			field = slices.IndexFunc(f.names, func(name []byte) bool { return string(name) == string(key) })
+			if field < 0 && s.repeats(key, &others) {
+				return s.twice(at, key)
+			}
 		}
-		at := s.i
-		key, err := s.key()
-		if err != nil {
-			return err
+		if field >= 0 {
+			if key = f.names[field]; seen>>field&1 != 0 {
+				return s.twice(at, key)
+			}
+			seen |= 1 << field
+			next = field + 1
 		}
-		if s.repeats(key, first, &mask, &many) {
-			s.i = at
-			return s.fail("the key %q is there twice in one object", clip(key))
+		s.space()
+		at = s.i
+		if each != nil {
+			if err := each(key); err != nil {
+				return err
+			}
 		}
-		if s.Peek() != ':' {
-			return s.fail("%s instead of ':' after the key %q", s.found(), clip(key))
-		}
-		s.i++
-		if err := s.value(func() error { return each(key) }, each == nil); err != nil {
-			return err
+		if s.i == at {
+			if err := s.Skip(); err != nil {
+				return err
+			}
 		}
 	}
+}
+
+// expected steps over the key of the first field, from next on, that stands here in
+// compact form, and over the comma before it; it returns -1 if there is none. from
+// is 1 for a first member, which has no comma.
+func (s *Scanner) expected(f *Fields, next, from int) int {
+	rest := s.b[s.i:]
+	if len(rest) < 3 || rest[1-from] != '"' {
+		return -1
+	}
+	first := rest[2-from]
+	for field := next; field < len(f.next); field++ {
+		if q := f.next[field][from:]; q[2-from] == first && len(rest) >= len(q) && string(rest[:len(q)]) == q {
+			s.i += len(q)
+			return field
+		}
+	}
+	return -1
+}
+
+func (s *Scanner) twice(at int, key []byte) error {
+	s.i = at
+	return s.fail("the key %q is there twice in one object", clip(key))
 }
 
 // Array calls each for every element, with the scanner at it. An element that
@@ -114,25 +187,18 @@ func (s *Scanner) Array(each func() error) error {
 		if done || err != nil {
 			return err
 		}
-		if err := s.value(each, each == nil); err != nil {
-			return err
-		}
-	}
-}
-
-// value lets each consume the value and skips it otherwise.
-func (s *Scanner) value(each func() error, skip bool) error {
-	s.space()
-	if !skip {
 		at := s.i
-		if err := each(); err != nil {
-			return err
+		if each != nil {
+			if err := each(); err != nil {
+				return err
+			}
 		}
-		if s.i != at {
-			return nil
+		if s.i == at {
+			if err := s.Skip(); err != nil {
+				return err
+			}
 		}
 	}
-	return s.Skip()
 }
 
 func (s *Scanner) open(c byte, what string) error {
@@ -149,32 +215,39 @@ func (s *Scanner) open(c byte, what string) error {
 // more steps over the comma in front of member n, or over the closing bracket.
 func (s *Scanner) more(n int, closing byte) (done bool, err error) {
 	switch c := s.Peek(); {
-	case c == closing && c != 0:
+	case c == ',' && n > 0:
+		s.i++
+	case c == closing:
 		s.i++
 		s.depth--
 		return true, nil
 	case n == 0:
 		return false, nil
-	case c != ',':
+	default:
 		return false, s.fail("%s instead of ',' or '%c'", s.found(), closing)
 	}
-	s.i++
 	if s.Peek() == closing {
 		return false, s.fail("'%c' after a comma", closing)
 	}
 	return false, nil
 }
 
-// repeats notes a key of the object whose keys start at first and says whether
-// it was there before. mask holds one bit per rough hash, so that most keys
-// cost no comparison; large objects use a map.
-func (s *Scanner) repeats(key []byte, first int, mask *uint64, many *map[string]struct{}) bool {
+// repeats finds keys that an object has twice. mask holds one bit per rough hash,
+// so that most keys cost no comparison; large objects use a map.
+type repeats struct {
+	first int // of the object's keys in Scanner.keys
+	mask  uint64
+	many  map[string]struct{}
+}
+
+// repeats notes a key and says whether it was there before.
+func (s *Scanner) repeats(key []byte, r *repeats) bool {
 	const few = 64
-	if *many != nil {
-		if _, ok := (*many)[string(key)]; ok {
+	if r.many != nil {
+		if _, ok := r.many[string(key)]; ok {
 			return true
 		}
-		(*many)[string(key)] = struct{}{}
+		r.many[string(key)] = struct{}{}
 		return false
 	}
 	h := uint(len(key)) * 7
@@ -182,231 +255,40 @@ func (s *Scanner) repeats(key []byte, first int, mask *uint64, many *map[string]
 		h += uint(key[0])*31 + uint(key[n-1])*17 + uint(key[n/2])*13
 	}
 	bit := uint64(1) << (h % 64)
-	if *mask&bit != 0 {
-		for _, k := range s.keys[first:] {
+	if r.mask&bit != 0 {
+		for _, k := range s.keys[r.first:] {
 			if bytes.Equal(k, key) {
 				return true
 			}
 		}
 	}
-	*mask |= bit
+	r.mask |= bit
 	s.keys = append(s.keys, key)
-	if len(s.keys)-first == few {
-		*many = make(map[string]struct{}, 2*few)
-		for _, k := range s.keys[first:] {
-			(*many)[string(k)] = struct{}{}
+	if len(s.keys)-r.first == few {
+		r.many = make(map[string]struct{}, 2*few)
+		for _, k := range s.keys[r.first:] {
+			r.many[string(k)] = struct{}{}
 		}
 	}
 	return false
 }
 
+// key steps over a key and its colon.
 func (s *Scanner) key() ([]byte, error) {
-	raw, escaped, err := s.quoted("a key")
-	if err != nil || !escaped {
-		return raw, err
+	key, escaped, err := s.quoted("a key")
+	if err == nil && escaped {
+		n := len(s.text)
+		s.text, err = s.unescape(s.text, key)
+		key = s.text[n:len(s.text):len(s.text)]
 	}
-	n := len(s.text)
-	s.text, err = s.unescape(s.text, raw)
-	return s.text[n:len(s.text):len(s.text)], err
-}
-
-// AppendText appends the next value, a string, to dst.
-func (s *Scanner) AppendText(dst []byte) ([]byte, error) {
-	raw, escaped, err := s.quoted("a string")
 	if err != nil {
-		return dst, err
+		return nil, err
 	}
-	if !escaped {
-		return append(dst, raw...), nil
+	if s.Peek() != ':' {
+		return nil, s.fail("%s instead of ':' after the key %q", s.found(), clip(key))
 	}
-	return s.unescape(dst, raw)
-}
-
-// Text returns the next value, a string.
-func (s *Scanner) Text() (string, error) {
-	raw, escaped, err := s.quoted("a string")
-	if err != nil {
-		return "", err
-	}
-	if escaped {
-		raw, err = s.unescape(nil, raw)
-	}
-	return string(raw), err
-}
-
-// quoted steps over a string and returns what is between the quotes.
-func (s *Scanner) quoted(what string) (raw []byte, escaped bool, err error) {
-	if s.Peek() != '"' {
-		return nil, false, s.fail("%s instead of %s", s.found(), what)
-	}
-	start := s.i + 1
-	for i := start; ; i++ {
-		i = plain(s.b, i)
-		if i >= len(s.b) {
-			break
-		}
-		switch c := s.b[i]; c {
-		case '"':
-			s.i = i + 1
-			return s.b[start:i], escaped, nil
-		case '\\':
-			escaped = true
-			i++
-		default:
-			s.i = i
-			return nil, false, s.fail("control character 0x%02x in a string", c)
-		}
-	}
-	s.i = len(s.b)
-	return nil, false, s.fail("the input ends inside a string")
-}
-
-// Int returns the next value, a whole number; 150, 150.0 and 1.5e2 are the
-// same.
-func (s *Scanner) Int() (int64, error) {
-	raw, err := s.Number()
-	if err != nil {
-		return 0, err
-	}
-	if n, err := strconv.ParseInt(string(raw), 10, 64); err == nil {
-		return n, nil
-	}
-	whole, frac, ok := bytes.Cut(raw, []byte{'.'})
-	if ok && len(bytes.Trim(frac, "0")) == 0 {
-		if n, err := strconv.ParseInt(string(whole), 10, 64); err == nil {
-			return n, nil
-		}
-	}
-	f, err := strconv.ParseFloat(string(raw), 64)
-	if err != nil || f != math.Trunc(f) || math.Abs(f) > 1<<53 {
-		s.i -= len(raw)
-		return 0, s.fail("%s is not a whole number of 64 bits", clip(raw))
-	}
-	return int64(f), nil
-}
-
-// Float returns the next value, a number.
-func (s *Scanner) Float() (float64, error) {
-	raw, err := s.Number()
-	if err != nil {
-		return 0, err
-	}
-	f, err := strconv.ParseFloat(string(raw), 64)
-	if err != nil {
-		s.i -= len(raw)
-		return 0, s.fail("%s does not fit a number of 64 bits", clip(raw))
-	}
-	return f, nil
-}
-
-// Number returns the next value, a number, as it is written.
-func (s *Scanner) Number() ([]byte, error) {
-	s.space()
-	start := s.i
-	if s.at('-') {
-		s.i++
-	}
-	for _, name := range []string{"Infinity", "NaN", "nan", "inf"} {
-		if bytes.HasPrefix(s.b[s.i:], []byte(name)) {
-			name = string(s.b[start:s.i]) + name
-			s.i = start
-			return nil, s.fail("%s is not a JSON number", name)
-		}
-	}
-	zero := s.at('0')
-	switch n := s.digits(); {
-	case n == 0:
-		return nil, s.fail("%s instead of a value", s.found())
-	case zero && n > 1:
-		s.i = start
-		return nil, s.fail("a number that starts with 0")
-	}
-	if s.at('.') {
-		if s.i++; s.digits() == 0 {
-			return nil, s.fail("%s instead of a digit after the point", s.found())
-		}
-	}
-	if s.at('e') || s.at('E') {
-		if s.i++; s.at('+') || s.at('-') {
-			s.i++
-		}
-		if s.digits() == 0 {
-			return nil, s.fail("%s instead of a digit in the exponent", s.found())
-		}
-	}
-	return s.b[start:s.i], nil
-}
-
-func (s *Scanner) at(c byte) bool { return s.i < len(s.b) && s.b[s.i] == c }
-
-func (s *Scanner) digits() (n int) {
-	for s.i < len(s.b) && '0' <= s.b[s.i] && s.b[s.i] <= '9' {
-		s.i++
-		n++
-	}
-	return n
-}
-
-// Bool returns the next value, true or false.
-func (s *Scanner) Bool() (bool, error) {
-	switch s.Peek() {
-	case 't':
-		return true, s.literal("true")
-	case 'f':
-		return false, s.literal("false")
-	}
-	return false, s.fail("%s instead of true or false", s.found())
-}
-
-// Null steps over the next value if it is null and says whether it was.
-func (s *Scanner) Null() bool {
-	return s.Peek() == 'n' && s.literal("null") == nil
-}
-
-func (s *Scanner) literal(word string) error {
-	rest := s.b[s.i:]
-	if bytes.HasPrefix(rest, []byte(word)) {
-		s.i += len(word)
-		return nil
-	}
-	if bytes.HasPrefix([]byte(word), rest) {
-		s.i = len(s.b)
-	}
-	return s.fail("%s instead of a value", s.found())
-}
-
-// Raw steps over the next value and returns its bytes.
-func (s *Scanner) Raw() ([]byte, error) {
-	s.space()
-	start := s.i
-	err := s.Skip()
-	return s.b[start:s.i], err
-}
-
-// Skip steps over the next value and checks it.
-func (s *Scanner) Skip() error {
-	switch s.Peek() {
-	case '{':
-		return s.Object(nil)
-	case '[':
-		return s.Array(nil)
-	case '"':
-		raw, escaped, err := s.quoted("a string")
-		if err == nil && escaped {
-			err = s.checkEscapes(raw)
-		}
-		return err
-	case 't', 'f':
-		_, err := s.Bool()
-		return err
-	case 'n':
-		if bytes.HasPrefix(s.b[s.i:], []byte("nan")) {
-			break
-		}
-		return s.literal("null")
-	}
-	_, err := s.Number()
-	return err
+	s.i++
+	return key, nil
 }
 
 func (s *Scanner) space() {
@@ -420,8 +302,12 @@ func (s *Scanner) space() {
 	}
 }
 
-// fail makes an error at the current position.
+// fail makes an error at the current position. What is not UTF-8 is named first,
+// wherever it is.
 func (s *Scanner) fail(format string, args ...any) error {
+	if err := checkUTF8(s.b); err != nil {
+		return err
+	}
 	e := &SyntaxError{Offset: s.i, Msg: fmt.Sprintf(format, args...)}
 	if s.i >= len(s.b) {
 		e.err = io.ErrUnexpectedEOF

@@ -1,44 +1,93 @@
 package jsonl
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"math/bits"
+	"slices"
 	"unicode/utf16"
 	"unicode/utf8"
 )
 
+const (
+	ones  = 0x0101010101010101
+	highs = ones << 7
+)
+
+// special marks bytes of x, eight of a string, that are a quote, a backslash or a
+// control character by their high bits. Above the lowest it may mark others.
+func special(x uint64) uint64 {
+	quote, slash := x^(ones*'"'), x^(ones*'\\')
+	return ((quote-ones)&^quote | (slash-ones)&^slash | (x-ones*' ')&^x) & highs
+}
+
 // plain returns the index of the first byte of b, from i on, that is a quote, a
-// backslash or a control character; len(b) or more if there is none. It looks
-// at eight bytes at a time: most of an export is inside long strings.
-func plain(b []byte, i int) int {
-	const (
-		ones  = 0x0101010101010101
-		highs = 0x8080808080808080
-	)
+// backslash or a control character; len(b) or more if there is none. high is not 0
+// if there is a byte before that is not ASCII. It looks at eight bytes at a time:
+// most of an export is inside strings.
+func plain(b []byte, i int) (at int, high uint64) {
 	for ; i+8 <= len(b); i += 8 {
 		x := binary.LittleEndian.Uint64(b[i:])
-		quote, slash := x^(ones*'"'), x^(ones*'\\')
-		// The lowest high bit that is set marks the first such byte.
-		hit := ((quote-ones)&^quote | (slash-ones)&^slash | (x-ones*' ')&^x) & highs
-		if hit != 0 {
-			return i + bits.TrailingZeros64(hit)/8
+		if hit := special(x); hit != 0 {
+			n := bits.TrailingZeros64(hit)
+			return i + n/8, (high | x&(1<<n-1)) & highs
 		}
+		high |= x
 	}
-	for i < len(b) && b[i] != '"' && b[i] != '\\' && b[i] >= ' ' {
-		i++
+	for ; i < len(b) && b[i] != '"' && b[i] != '\\' && b[i] >= ' '; i++ {
+		high |= uint64(b[i])
 	}
-	return i
+	return i, high & highs
+}
+
+// decode appends the string that starts at start, if its escapes are of two
+// characters, as in a JSON text that stands in a string. It copies eight bytes at a
+// time and takes back what was too much.
+func (s *Scanner) decode(dst []byte, start int) ([]byte, bool) {
+	to, n, high := slices.Grow(dst, len(s.b)-start), len(dst), uint64(0)
+	to = to[:cap(to)]
+	for i := start; i+8 <= len(s.b); {
+		x := binary.LittleEndian.Uint64(s.b[i:])
+		binary.LittleEndian.PutUint64(to[n:], x)
+		hit := special(x)
+		if hit == 0 {
+			i, n, high = i+8, n+8, high|x
+			continue
+		}
+		bit := bits.TrailingZeros64(hit)
+		i, n, high = i+bit/8, n+bit/8, high|x&(1<<bit-1)
+		switch c := s.b[i]; {
+		case c == '"':
+			if high&highs != 0 && !utf8.Valid(s.b[start:i]) {
+				return dst, false
+			}
+			s.i = i + 1
+			return to[:n], true
+		case c != '\\' || i+1 == len(s.b) || escapes[s.b[i+1]] == 0:
+			return dst, false
+		}
+		to[n] = escapes[s.b[i+1]]
+		i, n = i+2, n+1
+	}
+	return dst, false
 }
 
 // unescape appends the string that raw, the inside of a string at the
 // scanner's position, stands for.
 func (s *Scanner) unescape(dst, raw []byte) ([]byte, error) {
+	dst = slices.Grow(dst, len(raw))
 	for i := 0; i < len(raw); {
-		if c := raw[i]; c != '\\' {
-			next := plain(raw, i)
-			dst = append(dst, raw[i:next]...)
-			i = next
+		c := raw[i]
+		if c != '\\' {
+			dst = append(dst, c)
+			i++
+			continue
+		}
+		if c := escapes[raw[i+1]]; c != 0 {
+			dst = append(dst, c)
+			i += 2
 			continue
 		}
 		r, n, msg := escape(raw[i:])
@@ -52,7 +101,12 @@ func (s *Scanner) unescape(dst, raw []byte) ([]byte, error) {
 }
 
 func (s *Scanner) checkEscapes(raw []byte) error {
-	for i := plain(raw, 0); i < len(raw); i = plain(raw, i) {
+	for i := 0; i < len(raw); {
+		at := bytes.IndexByte(raw[i:], '\\')
+		if at < 0 {
+			return nil
+		}
+		i += at
 		_, n, msg := escape(raw[i:])
 		if msg != "" {
 			return s.failIn(raw, i, msg)
@@ -64,6 +118,9 @@ func (s *Scanner) checkEscapes(raw []byte) error {
 
 // failIn makes an error at raw[i]; raw ends at the quote before the scanner.
 func (s *Scanner) failIn(raw []byte, i int, msg string) error {
+	if err := checkUTF8(s.b); err != nil {
+		return err
+	}
 	return &SyntaxError{Offset: s.i - 1 - len(raw) + i, Msg: msg}
 }
 
@@ -110,4 +167,23 @@ func hex4(b []byte) (u rune, ok bool) {
 		u = u<<4 | rune(c)
 	}
 	return u, true
+}
+
+// checkUTF8 says where b stops being UTF-8. A character that is cut off by the
+// end of b is the end of the input, not an error in it.
+func checkUTF8(b []byte) error {
+	if utf8.Valid(b) {
+		return nil
+	}
+	for i := 0; i < len(b); {
+		r, n := utf8.DecodeRune(b[i:])
+		if r == utf8.RuneError && n <= 1 {
+			if !utf8.FullRune(b[i:]) {
+				return &SyntaxError{Offset: len(b), Msg: "the input ends inside a character", err: io.ErrUnexpectedEOF}
+			}
+			return &SyntaxError{Offset: i, Msg: fmt.Sprintf("byte 0x%02x is not UTF-8", b[i])}
+		}
+		i += n
+	}
+	return nil
 }

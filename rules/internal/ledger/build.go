@@ -1,16 +1,12 @@
 package ledger
 
 import (
-	"cmp"
 	"errors"
-	"fmt"
 	"iter"
-	"slices"
-	"strings"
+	"math"
 	"time"
 
 	"assay/rules/internal/aiperf"
-	"assay/rules/internal/jsonl"
 	"assay/rules/internal/record"
 )
 
@@ -75,276 +71,120 @@ type Input struct {
 // before the first entry, and names every such fault; all else is a finding. An
 // error of each ends it and is returned as it is.
 func Build(in Input, each func(*Entry) error) (Summary, error) {
-	b := &builder{in: in, found: findings{}, byID: map[string][]int{}, estimates: map[string]aiperf.Figures{}, server: map[string][]*record.Record{}}
-	if b.in.Tolerance == 0 {
-		b.in.Tolerance = DefaultTolerance
+	if in.Tolerance == 0 {
+		in.Tolerance = DefaultTolerance
 	}
+	b := &builder{in: in, each: each, found: findings{}, names: names{number: map[string]uint64{}}, zero: math.MaxInt64, outcomes: map[record.Outcome]int{}}
 	err := errors.Join(b.checkPlan(), b.readFigures(), b.readClient(in.Probes, Probe), b.readClient(in.Client, ""), b.readServer())
 	if err != nil {
 		return Summary{}, err
 	}
-	b.index()
-	b.offsets()
-	b.join()
-	for i := range b.drafts {
-		b.judge(&b.drafts[i])
+	if in.Server == nil {
+		b.found.add(ClientOnlyRequest, Warning, "", "no server records were given")
 	}
-	b.fillGaps()
-	b.fillPlan()
-	return b.close(each)
+	b.order()
+	b.clockStep()
+	return b.close()
+}
+
+// builder holds all requests, packed, in the order in which they were read.
+type builder struct {
+	in    Input
+	each  func(*Entry) error
+	found findings
+
+	ids     symbols // request ids of both sides
+	prompts symbols // digests
+	names   names
+	store   store
+	scratch []byte
+	piece   kept
+	rows    []row
+	records []packedRecord
+	parties []party // by id
+	gaps    []*aiperf.Gap
+
+	estimates []estimate                        // by id; empty without Figures
+	outcomes  map[record.Outcome]int            // of the server's records
+	aiperf    struct{ successes, errors int64 } // of the measured requests, by its records
+	firstWith []*row                            // by prompt
+	prompted  int                               // requests that have a prompt
+	gains     gains
+	watch     watch
+	tally     tally
+	zero      int64 // the first dispatch by the client's monotonic clock
+}
+
+// row is a request of the client: what its order depends on, and where the rest is.
+type row struct {
+	start   int64 // wall clock
+	step    int64 // wall clock minus monotonic clock at the start
+	at      place
+	id      symbol
+	phase   int8 // in Phases
+	stepped bool // step is known
+}
+
+// packedRecord is a record of the server.
+type packedRecord struct {
+	at   place
+	id   symbol
+	next int32 // the next with that id, -1 for none
+}
+
+// party is who has an id.
+type party struct {
+	sent        int32 // requests of the client
+	first, last int32 // records of the server, -1 for none
+}
+
+// estimate is the client's own count of tokens.
+type estimate struct{ prompt, completion *int64 }
+
+// kept is an entry with all that it points to, in one piece of memory.
+type kept struct {
+	Entry
+	client  Client
+	server  Server
+	reject  Reject
+	itl     float64
+	numbers [24]int64
+	used    int // of numbers
+}
+
+// number returns a place for a number that the entry points to.
+func (k *kept) number(n int64) *int64 {
+	k.numbers[k.used] = n
+	k.used++
+	return &k.numbers[k.used-1]
+}
+
+func (k *kept) copy(p *int64) *int64 {
+	if p == nil {
+		return nil
+	}
+	return k.number(*p)
+}
+
+// unpacked is a record of the server with all that it points to.
+type unpacked struct {
+	record.Record
+	task    record.Task
+	numbers [6]int64
 }
 
 // draft is an entry in the making, with what its class depends on.
 type draft struct {
-	Entry
-	facts  facts
-	stream stream
-	perf   struct{ start, end *int64 }
-	usage  aiperf.Usage
-	finish string
-	tools  bool
-	seen   seen
-	record *record.Record
-}
-
-type builder struct {
-	in        Input
-	found     findings
-	watch     watch
-	drafts    []draft
-	byID      map[string][]int // drafts
-	gaps      []*aiperf.Gap
-	estimates map[string]aiperf.Figures
-	server    map[string][]*record.Record
-	serverIDs []string // in the order of the file
-	strangers []*record.Record
-	outcomes  map[record.Outcome]int
-	aiperf    struct{ successes, errors int64 } // of the measured requests, by its records
-}
-
-func (b *builder) checkPlan() error {
-	var errs []error
-	for _, phase := range Phases {
-		n, places := b.in.Plan.of(phase), b.in.Plan.Places[phase]
-		if n < 0 {
-			errs = append(errs, fmt.Errorf("plan: %d %s requests", n, phase))
-		}
-		if places != nil && len(places) != n {
-			errs = append(errs, fmt.Errorf("plan: %d places for %d %s requests", len(places), n, phase))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func (b *builder) readFigures() error {
-	if b.in.Figures == nil {
-		return nil
-	}
-	for f, err := range b.in.Figures {
-		switch {
-		case errors.As(err, new(*aiperf.Gap)):
-			b.found.add(TornExport, Warning, "", "%v; the client's token estimates of this request are missing", err)
-		case err != nil:
-			return err
-		default:
-			b.estimates[f.ID] = f
-		}
-	}
-	return nil
-}
-
-// readClient reads requests; an empty phase means that of each record.
-func (b *builder) readClient(requests iter.Seq2[*aiperf.Request, error], phase Phase) error {
-	if requests == nil {
-		return nil
-	}
-	for r, err := range requests {
-		var gap *aiperf.Gap
-		switch {
-		case errors.As(err, &gap):
-			b.found.add(TornExport, Blocking, gap.ID, "%v", err)
-			b.gaps = append(b.gaps, gap)
-			continue
-		case err != nil:
-			return err
-		}
-		b.request(r, cmp.Or(phase, phaseOf(r.Phase)))
-	}
-	return nil
-}
-
-func phaseOf(benchmarkPhase string) Phase {
-	if benchmarkPhase == aiperf.Warmup {
-		return Warmup
-	}
-	return Measured
-}
-
-func (b *builder) request(r *aiperf.Request, phase Phase) {
-	a := &r.Response
-	c := &Client{
-		Status: r.Status, StartWallNS: r.StartWallNS,
-		Stream: a.Stream || r.Payload.Stream, Chunks: len(a.Chunks),
-		FinishReason: a.FinishReason, BodySHA256: r.Payload.SHA256, PromptSHA256: r.Payload.PromptSHA256,
-		AIPerfSuccess: r.Error == nil && !r.Cancelled,
-	}
-	if r.Error != nil {
-		c.ErrorType = r.Error.Type
-	}
-	if len(a.Chunks) > 0 {
-		c.TextSHA256 = a.SHA256
-	}
-	d := draft{facts: factsOf(r), stream: shape(a.Chunks), usage: a.Usage, finish: a.FinishReason, seen: seenIn(r)}
-	d.Entry = Entry{Phase: phase, RequestID: r.ID, CorrelationID: r.CorrelationID, Place: Place{Conversation: r.ConversationID, Turn: r.Turn}, Client: c}
-	d.perf.start, d.perf.end = r.StartPerfNS, a.LastPerfNS
-	for _, chunk := range a.Chunks {
-		d.tools = d.tools || chunk.ToolSize > 0
-	}
-	if fault := clientTimes(c, r); fault != "" {
-		b.found.add(NegativeDuration, Blocking, r.ID, "%s", fault)
-	}
-	if phase == Measured {
-		if c.AIPerfSuccess {
-			b.aiperf.successes++
-		} else {
-			b.aiperf.errors++
-		}
-	}
-	if d.facts.code > 0 || d.facts.failure {
-		d.Reject = clientReject(r)
-	}
-	b.drafts = append(b.drafts, d)
-}
-
-// clientReject is the time to a refusal by the client's stamps, nil if they
-// are one and the same.
-func clientReject(r *aiperf.Request) *Reject {
-	if r.StartPerfNS != nil && r.Response.LastPerfNS != nil && *r.Response.LastPerfNS > *r.StartPerfNS {
-		return &Reject{NS: *r.Response.LastPerfNS - *r.StartPerfNS, Source: "client"}
-	}
-	return nil
-}
-
-func factsOf(r *aiperf.Request) facts {
-	a := &r.Response
-	f := facts{
-		cancelled: r.Cancelled,
-		failure:   a.Failure != nil, after: a.AfterContent,
-		streamed:  a.Stream || r.Payload.Stream && a.Bodies == 0,
-		malformed: a.Malformed != "",
-		content:   len(a.Chunks) > 0,
-		ended:     r.Status != nil || r.Error != nil || r.Cancelled || a.Bodies > 0,
-	}
-	f.finished = a.FinishReason != "" || a.Done
-	if !f.streamed {
-		f.finished = a.Choice
-	}
-	if r.Status != nil {
-		f.status = *r.Status
-	}
-	if r.Payload.MaxTokens != nil {
-		f.prompt.reserved = *r.Payload.MaxTokens
-	}
-	var words []string
-	if e := r.Error; e != nil {
-		words = append(words, e.Type, e.Message)
-		// With a code it is the server's answer in AIPerf's words; so is the
-		// complaint about missing content, which the packets show better.
-		if e.Code == nil && e.Type != "InvalidInferenceResultError" {
-			f.clientError = cmp.Or(e.Type, "unknown")
-		}
-	}
-	if e := a.Failure; e != nil {
-		words = append(words, e.Code, e.Type, e.Message)
-	}
-	f.words = strings.ToLower(strings.Join(words, "\n"))
-	switch {
-	case f.status >= 400:
-		f.code = f.status
-	case f.failure && a.Failure.Status != nil && !f.after:
-		f.code = *a.Failure.Status
-	case r.Error != nil && r.Error.Code != nil && !f.content && !f.failure:
-		f.code = *r.Error.Code
-	}
-	return f
-}
-
-func (b *builder) readServer() error {
-	b.outcomes = map[record.Outcome]int{}
-	if b.in.Server == nil {
-		return nil
-	}
-	for rec, err := range b.in.Server {
-		switch {
-		case errors.As(err, new(*jsonl.TornError)), errors.As(err, new(*jsonl.TooLongError)):
-			b.found.add(TornExport, Blocking, "", "%v", err)
-			continue
-		case err != nil:
-			return err
-		}
-		b.outcomes[rec.Outcome]++
-		if b.server[rec.RequestID] == nil {
-			b.serverIDs = append(b.serverIDs, rec.RequestID)
-		}
-		b.server[rec.RequestID] = append(b.server[rec.RequestID], rec)
-	}
-	return nil
-}
-
-// index puts the requests in the order of their dispatch.
-func (b *builder) index() {
-	slices.SortStableFunc(b.drafts, func(x, y draft) int {
-		return cmp.Or(cmp.Compare(x.Client.StartWallNS, y.Client.StartWallNS), cmp.Compare(x.RequestID, y.RequestID))
-	})
-	for i, d := range b.drafts {
-		if d.RequestID != "" {
-			b.byID[d.RequestID] = append(b.byID[d.RequestID], i)
-		}
-	}
-}
-
-// offsets counts the client's monotonic stamps from the first dispatch. Probes
-// are sent by another process, so they have none.
-func (b *builder) offsets() {
-	var zero *int64
-	var steps []int64 // wall clock minus monotonic clock
-	for i := range b.drafts {
-		d := &b.drafts[i]
-		if d.Phase == Probe || d.perf.start == nil {
-			continue
-		}
-		if zero == nil || *d.perf.start < *zero {
-			zero = d.perf.start
-		}
-		// A cancelled request has its wall stamp taken again.
-		if !d.facts.cancelled {
-			steps = append(steps, d.Client.StartWallNS-*d.perf.start)
-		}
-	}
-	offset := func(perf *int64) *int64 {
-		if perf == nil || zero == nil {
-			return nil
-		}
-		v := *perf - *zero
-		return &v
-	}
-	for i := range b.drafts {
-		if d := &b.drafts[i]; d.Phase != Probe {
-			d.Client.StartNS, d.Client.EndNS = offset(d.perf.start), offset(d.perf.end)
-		}
-	}
-	b.clockStep(steps)
-}
-
-// clockStep compares the two clocks between the first and the last third of a
-// run. Medians, since a process may be interrupted between the two stamps.
-func (b *builder) clockStep(steps []int64) {
-	third := len(steps) / 3
-	if third < 3 {
-		return
-	}
-	moved := median(steps[len(steps)-third:]) - median(steps[:third])
-	if max(moved, -moved) > int64(time.Millisecond) {
-		b.found.add(ClockStep, Warning, "", "by %s between the first and the last third of the run", ms(moved))
-	}
+	*kept
+	facts        facts
+	stream       stream
+	perf         struct{ start, end *int64 }
+	refusedAfter *int64 // by the client's stamps
+	usage        aiperf.Usage
+	tools        bool
+	seen         seen
+	received     int64          // by the server, wall clock; 0 if not known
+	record       *record.Record // the one that it is matched with
+	text, body   aiperf.Digest
+	prompt       symbol
 }

@@ -35,11 +35,13 @@ const (
 // facts is what the client's record of one request says about its end.
 type facts struct {
 	cancelled bool
-	status    int64  // HTTP status; 0 if none arrived
-	code      int64  // error status of whatever refused the request: the answer, its first event, or the client's account
-	failure   bool   // an error object came in the answer
-	after     bool   // ... behind content
-	words     string // code, type and message of the error, in lower case
+	status    int64 // HTTP status; 0 if none arrived
+	code      int64 // error status of whatever refused the request: the answer, its first event, or the client's account
+	failure   bool  // an error object came in the answer
+	after     bool  // ... behind content
+	overload  bool  // its code, type or message speaks of too much load
+	refusal   bool  // ... or of a request that is wrong
+	closed    bool  // ... or of a connection that ended
 
 	clientError string // type of the client's own error, "" for none
 	ended       bool   // the record has an end, good or bad
@@ -89,18 +91,19 @@ func (f *facts) overloaded() bool {
 	case 429, 529:
 		return true
 	case 503:
-		return speaksOf(f.words, overload)
+		return f.overload
 	}
-	return f.code == 0 && f.failure && speaksOf(f.words, overload)
+	return f.code == 0 && f.failure && f.overload
 }
 
 func (f *facts) refused() bool {
-	return f.code >= 400 && f.code < 500 || f.code == 0 && f.failure && speaksOf(f.words, refusal)
+	return f.code >= 400 && f.code < 500 || f.code == 0 && f.failure && f.refusal
 }
 
 var (
-	overload = []string{"overload", "queue", "busy", "capacity", "too many", "rate limit", "rate_limit", "pending requests", "no free slot", "slots are"}
-	refusal  = []string{"invalid_request", "badrequest", "bad request", "exceed_context", "context_length", "context length"}
+	overloadWords = []string{"overload", "queue", "busy", "capacity", "too many", "rate limit", "rate_limit", "pending requests", "no free slot", "slots are"}
+	closingWords  = []string{"serverdisconnected", "server disconnected", "connection reset", "connectionreset", "broken pipe", "closing transport", "unexpected eof"}
+	refusalWords  = []string{"invalid_request", "badrequest", "bad request", "exceed_context", "context_length", "context length"}
 )
 
 func speaksOf(words string, any []string) bool {

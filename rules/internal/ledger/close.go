@@ -1,84 +1,206 @@
 package ledger
 
 import (
+	"bytes"
 	"cmp"
+	"math"
 	"slices"
+	"time"
 )
 
-// fillGaps enters requests that were sent and have no known end as incomplete,
-// as far as the plan has room for them; the rest are findings.
-func (b *builder) fillGaps() {
-	missing := map[Phase]int{Warmup: b.in.Plan.Warmup, Measured: b.in.Plan.Measured}
-	var measuredFrom int64 // wall clock; 0 if nothing was measured
-	for _, d := range b.drafts {
-		missing[d.Phase]--
-		if d.Phase == Measured && (measuredFrom == 0 || d.Client.StartWallNS < measuredFrom) {
-			measuredFrom = d.Client.StartWallNS
+// order puts the requests in the order of the ledger: by phase, then the client's
+// start, then id.
+func (b *builder) order() {
+	slices.SortFunc(b.rows, func(x, y row) int {
+		return cmp.Or(cmp.Compare(x.phase, y.phase), b.byStart(&x, &y))
+	})
+}
+
+func (b *builder) byStart(x, y *row) int {
+	if c := cmp.Compare(x.start, y.start); c != 0 {
+		return c
+	}
+	return cmp.Or(bytes.Compare(b.ids.text(x.id), b.ids.text(y.id)), cmp.Compare(x.at, y.at))
+}
+
+// clockStep compares the client's two clocks between the first and the last third
+// of a run. Medians, since a process may be interrupted between the two stamps.
+func (b *builder) clockStep() {
+	var stamped []*row
+	for i := range b.rows {
+		if b.rows[i].stepped {
+			stamped = append(stamped, &b.rows[i])
 		}
 	}
-	// A hole in the export, or an early end, explains a record that only the
-	// server has; otherwise the client has lost one.
-	explained := len(b.gaps) > 0 || b.in.Exit.Signal != "" || b.in.Summary != nil && b.in.Summary.WasCancelled
-	for _, l := range b.lostRequests() {
-		phase := phaseOf(l.phase)
-		early := l.record != nil && (measuredFrom == 0 || l.record.ReceivedWallNS < measuredFrom)
-		if l.phase == "" && missing[Warmup] > 0 && (early || missing[Measured] <= 0) {
-			phase = Warmup
-		}
-		if l.record != nil {
-			severity := Blocking
-			if explained && missing[phase] > 0 {
-				severity = Warning
-			}
-			b.found.add(ServerOnlyRequest, severity, l.id, "status %d, outcome %s", l.record.Status, l.record.Outcome)
-			if missing[phase] <= 0 {
-				continue
-			}
-		}
-		missing[phase]--
-		d := draft{Entry: Entry{Phase: phase, Class: Incomplete, RequestID: l.id, Identity: Identity{Unknown, Unknown, Unknown}}}
-		if l.record != nil {
-			d.Join, d.record = ServerOnly, l.record
-			b.attach(&d)
-			d.Tokens = b.tokens(&d)
-		} else if b.in.Server != nil {
-			d.Join = ClientOnly
-		}
-		b.drafts = append(b.drafts, d)
+	third := len(stamped) / 3
+	if third < 3 {
+		return
 	}
-	for _, r := range b.strangers {
-		if r.IDSource == "server" {
-			b.found.add(ServerOnlyRequest, Blocking, r.RequestID, "the id was made by the server: the request is not of this load generator")
-		}
+	slices.SortFunc(stamped, b.byStart) // phases may overlap
+	median := func(part []*row) int64 {
+		slices.SortFunc(part, func(x, y *row) int { return cmp.Compare(x.step, y.step) })
+		return part[len(part)/2].step
+	}
+	moved := median(stamped[len(stamped)-third:]) - median(stamped[:third])
+	if max(moved, -moved) > int64(time.Millisecond) {
+		b.found.add(ClockStep, Warning, "", "by %s between the first and the last third of the run", ms(moved))
 	}
 }
 
-// fillPlan enters what was never sent and marks what is beyond the plan.
-func (b *builder) fillPlan() {
-	slices.SortStableFunc(b.drafts, func(x, y draft) int { return inOrder(&x.Entry, &y.Entry) })
-	for _, phase := range Phases {
-		planned, sent := b.in.Plan.of(phase), 0
-		for i := range b.drafts {
-			d := &b.drafts[i]
-			if d.Phase != phase {
-				continue
-			}
-			if sent++; sent > planned {
-				d.Unplanned = true
-				b.found.add(PlanMismatch, Blocking, d.RequestID, "%s request beyond the %d that were planned", phase, planned)
-			}
+// close hands out the entries and checks the sums.
+func (b *builder) close() (Summary, error) {
+	lost := b.lost()
+	b.firstWith = make([]*row, len(b.prompts.at))
+	if b.prompted > len(b.prompts.at) {
+		b.gains.ttft = make([]int64, len(b.prompts.at))
+	}
+	rest := b.rows
+	for i, phase := range Phases {
+		n := 0
+		for n < len(rest) && int(rest[n].phase) == i {
+			n++
 		}
-		if sent < planned {
-			b.found.add(PlanMismatch, Blocking, "", "%d of %d %s requests were dispatched", sent, planned, phase)
+		if err := b.closePhase(phase, rest[:n], lost[phase]); err != nil {
+			return Summary{}, err
 		}
-		for _, place := range b.unsent(phase, planned-sent) {
-			b.drafts = append(b.drafts, draft{Entry: Entry{Phase: phase, Class: NotSent, Place: place, Identity: Identity{Unknown, Unknown, Unknown}}})
+		rest = rest[n:]
+	}
+	b.checkAIPerf()
+	b.judgeRun()
+	s := b.tally.summary()
+	s.Plan = b.in.Plan
+	s.ServerOutcomes = b.outcomes
+	s.ServerRecords = b.serverRecords()
+	s.Findings = b.found.list()
+	return s, s.check()
+}
+
+// closePhase hands out the requests of a phase: first those that the client has, then
+// those that are lost, then those that were never sent. What is beyond the plan is
+// marked.
+func (b *builder) closePhase(phase Phase, rows []row, lost []lost) error {
+	plan := b.in.Plan.of(phase)
+	sentTo := visits{}
+	n := 0
+	for judged := range inOrder((len(rows)+batchSize-1)/batchSize, func() func(int) batch { return b.judges(rows) }) {
+		b.found.merge(judged.found)
+		for _, d := range judged.drafts {
+			b.repeated(d, &rows[n])
+			b.detect(d)
+			if b.in.Plan.Places[phase] != nil {
+				sentTo.add(d.Place)
+			}
+			if err := b.emit(&d.Entry, n >= plan); err != nil {
+				return err
+			}
+			n++
 		}
 	}
+	for i, l := range lost {
+		if err := b.emit(b.incomplete(phase, l), len(rows)+i >= plan); err != nil {
+			return err
+		}
+	}
+	sent := len(rows) + len(lost)
+	if sent < plan {
+		b.found.add(PlanMismatch, Blocking, "", "%d of %d %s requests were dispatched", sent, plan, phase)
+	}
+	for _, place := range b.unsent(phase, plan-sent, &sentTo) {
+		e := &Entry{Phase: phase, Class: NotSent, Place: place, Identity: Identity{Unknown, Unknown, Unknown}}
+		if err := b.emit(e, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// batch is some requests in order, with what was found out about them.
+type batch struct {
+	drafts []*draft
+	found  findings
+}
+
+const batchSize = 256
+
+// judges returns a function that judges the batches of rows that it is given.
+func (b *builder) judges(rows []row) func(int) batch {
+	j := judge{builder: b}
+	return func(i int) batch {
+		rows := rows[i*batchSize : min((i+1)*batchSize, len(rows))]
+		judged := batch{make([]*draft, len(rows)), findings{}}
+		j.found = judged.found
+		for i := range rows {
+			d := j.unpack(&rows[i])
+			j.match(d, rows[i].id)
+			j.judge(d, rows[i].id)
+			judged.drafts[i] = d
+		}
+		return judged
+	}
+}
+
+func (b *builder) emit(e *Entry, unplanned bool) error {
+	if unplanned {
+		e.Unplanned = true
+		b.found.add(PlanMismatch, Blocking, e.RequestID, "%s request beyond the %d that were planned", e.Phase, b.in.Plan.of(e.Phase))
+	}
+	b.tally.add(e)
+	return b.each(e)
+}
+
+// unpack returns a request of the client, as far as its record tells.
+func (b *judge) unpack(row *row) *draft {
+	d := &draft{kept: &kept{}}
+	c := codec{b: b.store.at(row.at), unpacking: true, names: &b.names, texts: &b.texts, numbers: d.numbers[:0]}
+	c.draft(d)
+	d.used = len(c.numbers)
+	d.Phase, d.Client = Phases[row.phase], &d.client
+	d.client.Chunks = d.stream.chunks
+	b.texts.add(&d.RequestID, b.ids.text(row.id))
+	b.texts.addHex(&d.client.TextSHA256, d.text)
+	b.texts.addHex(&d.client.BodySHA256, d.body)
+	if d.prompt > 0 {
+		b.texts.addHex(&d.client.PromptSHA256, [32]byte(b.prompts.text(d.prompt-1)))
+	}
+	b.texts.set()
+	if d.Phase != Probe {
+		d.client.StartNS, d.client.EndNS = b.offset(d, d.perf.start), b.offset(d, d.perf.end)
+	}
+	return d
+}
+
+// offset counts a monotonic stamp of the client from the first dispatch.
+func (b *builder) offset(d *draft, perf *int64) *int64 {
+	if perf == nil || b.zero == math.MaxInt64 {
+		return nil
+	}
+	return d.number(*perf - b.zero)
+}
+
+// visits counts the requests of a phase by place, for plans that name places.
+type visits struct {
+	count map[visit]int
+	order []visit // in which they came first
+}
+
+type visit struct {
+	conversation string
+	turn         int64
+}
+
+func (v *visits) add(p Place) {
+	if v.count == nil {
+		v.count = map[visit]int{}
+	}
+	k := visit{p.Conversation, p.Turn}
+	if v.count[k] == 0 {
+		v.order = append(v.order, k)
+	}
+	v.count[k]++
 }
 
 // unsent returns the places of the n requests of a phase that were not sent.
-func (b *builder) unsent(phase Phase, n int) []Place {
+func (b *builder) unsent(phase Phase, n int, sent *visits) []Place {
 	if n <= 0 {
 		return nil
 	}
@@ -91,78 +213,21 @@ func (b *builder) unsent(phase Phase, n int) []Place {
 		}
 		return places
 	}
-	type key struct {
-		conversation string
-		turn         int64
-	}
-	sent := map[key]int{}
-	for _, d := range b.drafts {
-		if d.Phase == phase && d.Client != nil {
-			sent[key{d.Place.Conversation, d.Place.Turn}]++
-		}
-	}
 	var open []Place
 	for _, p := range plan {
-		k := key{p.Conversation, p.Turn}
-		if sent[k] > 0 {
-			sent[k]--
+		if k := (visit{p.Conversation, p.Turn}); sent.count[k] > 0 {
+			sent.count[k]--
 			continue
 		}
 		open = append(open, p)
 	}
-	for _, d := range b.drafts {
-		k := key{d.Place.Conversation, d.Place.Turn}
-		if extra := sent[k]; extra > 0 && d.Phase == phase {
+	for _, k := range sent.order {
+		if extra := sent.count[k]; extra > 0 {
 			b.found.add(PlanMismatch, Blocking, "", "%s: conversation %q, turn %d was sent %d times more than planned", phase, k.conversation, k.turn, extra)
-			delete(sent, k)
 		}
 	}
 	// Requests without a known place took the first that are open.
 	return open[len(open)-min(n, len(open)):]
-}
-
-// inOrder sorts by phase, then the client's start, then id. Behind those with a
-// start come the ones that only the server knows, then those never sent.
-func inOrder(x, y *Entry) int {
-	rank := func(e *Entry) (kind int, start int64) {
-		switch {
-		case e.Client != nil:
-			return 0, e.Client.StartWallNS
-		case e.Class != NotSent:
-			return 1, 0
-		}
-		return 2, value(e.Place.Ordinal)
-	}
-	xKind, xStart := rank(x)
-	yKind, yStart := rank(y)
-	return cmp.Or(
-		cmp.Compare(slices.Index(Phases, x.Phase), slices.Index(Phases, y.Phase)),
-		cmp.Compare(xKind, yKind),
-		cmp.Compare(xStart, yStart),
-		cmp.Compare(x.RequestID, y.RequestID),
-	)
-}
-
-// close sorts, counts and checks the sums.
-func (b *builder) close(each func(*Entry) error) (Summary, error) {
-	// Stable: what was not sent stays in the order of the plan.
-	slices.SortStableFunc(b.drafts, func(x, y draft) int { return inOrder(&x.Entry, &y.Entry) })
-	entries := make([]Entry, len(b.drafts))
-	for i := range b.drafts {
-		entries[i] = b.drafts[i].Entry
-		if err := each(&entries[i]); err != nil {
-			return Summary{}, err
-		}
-	}
-	b.repeatedPrompts(entries)
-	b.checkAIPerf()
-	b.judgeRun()
-	s := summarize(entries)
-	s.Plan = b.in.Plan
-	s.ServerOutcomes = b.outcomes
-	s.ServerRecords = b.serverRecords()
-	s.Findings = b.found.list()
-	return s, s.check()
 }
 
 func (b *builder) checkAIPerf() {
@@ -188,18 +253,14 @@ func (b *builder) checkAIPerf() {
 
 // serverRecords says where each record of the server went.
 func (b *builder) serverRecords() ServerRecords {
-	var n ServerRecords
-	for _, d := range b.drafts {
-		if d.Join == Matched {
-			n.Matched++
-			n.Retries += d.HiddenRetries
+	n := ServerRecords{Matched: b.tally.matched, Retries: b.tally.retries}
+	for i := range b.records {
+		switch sent := b.parties[b.records[i].id].sent; {
+		case sent == 0:
+			n.ServerOnly++
+		case sent > 1:
+			n.Ambiguous++
 		}
 	}
-	for id, shared := range b.byID {
-		if len(shared) > 1 {
-			n.Ambiguous += len(b.server[id])
-		}
-	}
-	n.ServerOnly = len(b.strangers)
 	return n
 }

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"time"
 
 	"assay/rules/internal/host"
@@ -47,6 +48,7 @@ const misplaced = time.Second
 // judgeRun looks for what concerns the run as a whole.
 func (b *builder) judgeRun() {
 	c, w := &b.in.Conditions, &b.watch
+	b.fasterRepeats()
 	b.noise(c)
 	b.clientCPUs(c)
 	if n := w.dispatched; c.Rate > 0 && n >= minDispatches && w.lastStart > w.firstStart {
@@ -57,7 +59,7 @@ func (b *builder) judgeRun() {
 	}
 	b.lags()
 	b.wallClocks()
-	b.foreignRecords(c)
+	b.noneShared()
 	b.checkLatencies()
 }
 
@@ -93,30 +95,42 @@ func (b *builder) clientCPUs(c *Conditions) {
 	}
 }
 
-// foreignRecords finds what belongs to another run: another boot or model,
-// another time, other ids.
-func (b *builder) foreignRecords(c *Conditions) {
-	add := func(id, detail string, args ...any) { b.found.add(WrongRun, Blocking, id, detail, args...) }
-	boot, shared := c.BootID, false
-	for _, id := range b.serverIDs {
-		shared = shared || len(b.byID[id]) > 0
-		for _, r := range b.server[id] {
-			if boot == "" {
-				boot = r.BootID
-			}
-			if r.BootID != "" && r.BootID != boot {
-				add(id, "the server's record is of boot %s, the run of %s", r.BootID, boot)
-			}
-			if c.Model != "" && r.Model != "" && r.Model != c.Model && r.Outcome != record.Invalid {
-				add(id, "the server's record is of model %q, the run of %q", r.Model, c.Model)
-			}
-			if what := c.outside(r.ReceivedWallNS); what != "" && r.ReceivedWallNS != 0 {
-				add(id, "the server received it %s", what)
-			}
+// ours finds what in the server's record belongs to another run: another boot,
+// model or time.
+func (b *builder) ours(r *record.Record) {
+	c, w := &b.in.Conditions, &b.watch
+	add := func(detail string, args ...any) { b.found.add(WrongRun, Blocking, r.RequestID, detail, args...) }
+	if w.boot == "" {
+		w.boot = cmp.Or(c.BootID, r.BootID)
+	}
+	if r.BootID != "" && r.BootID != w.boot {
+		add("the server's record is of boot %s, the run of %s", r.BootID, w.boot)
+	}
+	if c.Model != "" && r.Model != "" && r.Model != c.Model && r.Outcome != record.Invalid {
+		add("the server's record is of model %q, the run of %q", r.Model, c.Model)
+	}
+	if what := c.outside(r.ReceivedWallNS); what != "" && r.ReceivedWallNS != 0 {
+		add("the server received it %s", what)
+	}
+}
+
+// noneShared: both sides have ids and share none of them.
+func (b *builder) noneShared() {
+	clients, servers := 0, 0
+	for i := range b.parties {
+		sent, served := b.parties[i].sent > 0, b.parties[i].first >= 0
+		if sent && served {
+			return
+		}
+		if sent {
+			clients++
+		}
+		if served {
+			servers++
 		}
 	}
-	if !shared && len(b.serverIDs) > 0 && len(b.byID) > 0 {
-		add("", "no id of the server's records is in the client's export: %d on one side, %d on the other", len(b.serverIDs), len(b.byID))
+	if clients > 0 && servers > 0 {
+		b.found.add(WrongRun, Blocking, "", "no id of the server's records is in the client's export: %d on one side, %d on the other", servers, clients)
 	}
 }
 

@@ -9,20 +9,22 @@ import (
 
 // seen is what detectors need of a client's record and no entry holds.
 type seen struct {
-	credit          int64 // the scheduler let it go, wall clock; 0 if not known
+	lag             *int64 // from when the scheduler let it go to its start, by one wall clock
 	text, reasoning bool
 }
 
 func seenIn(r *aiperf.Request) seen {
 	s := seen{text: r.Response.Text != "", reasoning: r.Response.Reasoning != ""}
-	if r.CreditWallNS != nil {
-		s.credit = *r.CreditWallNS
+	// A cancelled request has its start stamped again.
+	if r.CreditWallNS != nil && !r.Cancelled {
+		lag := r.StartWallNS - *r.CreditWallNS
+		s.lag = &lag
 	}
 	return s
 }
 
-// watch is what detectors gather while the requests pass in the order of their
-// dispatch.
+// watch is what detectors gather while the requests pass in the order of the
+// ledger, and the server's records before them.
 type watch struct {
 	answered *int64 // the last arrival of any earlier answer that this server gave, as an offset
 
@@ -40,6 +42,8 @@ type watch struct {
 	atLeast, atMost int64
 	low, high       string // whose
 	turns           map[string]int64
+
+	boot string // of the first of the server's records
 }
 
 // late is a request that was dispatched later than MedianLag.
@@ -55,7 +59,7 @@ const (
 	P99Lag    = 100 * time.Millisecond
 )
 
-// detect takes a judged request into account.
+// detect takes a judged request into account, in the order of the ledger.
 func (b *builder) detect(d *draft) {
 	b.reasoning(d)
 	b.cacheAcross(d)
@@ -90,8 +94,7 @@ func (b *builder) pace(d *draft) {
 		}
 		w.slowest = max(w.slowest, *l)
 	}
-	// A cancelled request has its start stamped again.
-	if lag := c.StartWallNS - d.seen.credit; d.seen.credit != 0 && !d.facts.cancelled && lag > int64(MedianLag) {
+	if lag := value(d.seen.lag); lag > int64(MedianLag) {
 		w.late = append(w.late, late{d.RequestID, lag})
 	}
 }
@@ -127,7 +130,7 @@ func (b *builder) reasoning(d *draft) {
 		return
 	}
 	if d.seen.reasoning && !d.seen.text && !d.tools {
-		b.found.add(ReasoningOnly, Warning, d.RequestID, "%d content chunks, all of reasoning; finish reason %q", d.Client.Chunks, d.finish)
+		b.found.add(ReasoningOnly, Warning, d.RequestID, "%d content chunks, all of reasoning; finish reason %q", d.Client.Chunks, d.client.FinishReason)
 	}
 	of, all := d.Tokens.Reasoning, value(d.Tokens.Completion)
 	switch {
@@ -161,10 +164,6 @@ func (b *builder) cacheAcross(d *draft) {
 	b.watch.turns[d.CorrelationID] = max(own, prompt+value(d.Tokens.Completion))
 }
 
-// closings are what clients say, in lower case, when a connection ends before
-// an answer (aiohttp 3, Go, the operating system).
-var closings = []string{"serverdisconnected", "server disconnected", "connection reset", "connectionreset", "broken pipe", "closing transport", "unexpected eof"}
-
 // closedConnection finds the keep-alive race: the server closes an idle
 // connection while the client sends on it. The request never got there, so the
 // server has no record, and there was an answer before, so there was a
@@ -174,7 +173,7 @@ func (b *builder) closedConnection(d *draft) {
 	if c.StartNS == nil {
 		return
 	}
-	if d.Reason == Transport && c.Status == nil && d.Join == ClientOnly && w.answered != nil && *w.answered <= *c.StartNS && speaksOf(d.facts.words, closings) {
+	if d.Reason == Transport && c.Status == nil && d.Join == ClientOnly && w.answered != nil && *w.answered <= *c.StartNS && d.facts.closed {
 		b.found.add(ConnectionClosed, Warning, d.RequestID, "%s, dispatched %s after the answer before it had ended", c.ErrorType, ms(*c.StartNS-*w.answered))
 	}
 	if c.Status != nil && d.Join == Matched && c.EndNS != nil && (w.answered == nil || *c.EndNS > *w.answered) {
@@ -185,10 +184,10 @@ func (b *builder) closedConnection(d *draft) {
 
 // place narrows the offset of the server's wall clock.
 func (b *builder) place(d *draft) {
-	if d.record == nil || d.record.ReceivedWallNS == 0 || d.HiddenRetries > 0 || !endedWell(d.Class) || d.perf.start == nil || d.perf.end == nil {
+	if d.received == 0 || d.HiddenRetries > 0 || !endedWell(d.Class) || d.perf.start == nil || d.perf.end == nil {
 		return
 	}
-	w, received := &b.watch, d.record.ReceivedWallNS
+	w, received := &b.watch, d.received
 	start := d.Client.StartWallNS
 	end := start + *d.perf.end - *d.perf.start
 	if w.placed == 0 {

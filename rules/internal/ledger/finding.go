@@ -141,6 +141,22 @@ func (f findings) add(code Code, severity Severity, requestID, detail string, ar
 	}
 }
 
+// merge adds what was found later.
+func (f findings) merge(later findings) {
+	for code, y := range later {
+		x := f[code]
+		if x == nil {
+			f[code] = y
+			continue
+		}
+		if ranks[y.Severity] > ranks[x.Severity] {
+			x.Severity = y.Severity
+		}
+		x.Count += y.Count
+		x.Evidence = append(x.Evidence, y.Evidence[:min(len(y.Evidence), MaxEvidence-len(x.Evidence))]...)
+	}
+}
+
 // list sorts by severity, the worst first, then by code.
 func (f findings) list() []Finding {
 	all := make([]Finding, 0, len(f))

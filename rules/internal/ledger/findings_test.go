@@ -177,7 +177,9 @@ func TestFindings(t *testing.T) {
 		{ledger.ReasoningTokens, "none", func(r *run) { r.clients[9].Response.Usage.Reasoning = ptr(int64(0)) }, none, nil},
 
 		{ledger.RepeatedPrompt, "of a warm-up", func(r *run) { r.clients[9].Payload.PromptSHA256 = r.clients[0].Payload.PromptSHA256 }, ledger.Warning, []string{"r009"}},
-		{ledger.RepeatedPrompt, "no digest", func(r *run) { r.clients[8].Payload.PromptSHA256, r.clients[9].Payload.PromptSHA256 = "", "" }, none, nil},
+		{ledger.RepeatedPrompt, "no digest", func(r *run) {
+			r.clients[8].Payload.PromptSHA256, r.clients[9].Payload.PromptSHA256 = aiperf.Digest{}, aiperf.Digest{}
+		}, none, nil},
 
 		{ledger.ServerOnlyRequest, "one more than was sent", func(r *run) { r.records = append(r.records, served("more", 1, 1)) }, ledger.Blocking, []string{"more"}},
 		{ledger.ServerOnlyRequest, "after an interrupt", func(r *run) {

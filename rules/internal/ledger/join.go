@@ -2,48 +2,65 @@ package ledger
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
-	"assay/rules/internal/aiperf"
 	"assay/rules/internal/record"
 )
 
-// join attaches server records to client records by request id. What is left
-// over on the server's side are strangers.
-func (b *builder) join() {
+// judge looks at requests, one by one, of which the builder has everything. There is
+// one for each goroutine.
+type judge struct {
+	*builder
+	found   findings
+	matched []unpacked // of one id
+	texts   texts
+}
+
+// match attaches a server record to a client record by request id.
+func (b *judge) match(d *draft, id symbol) {
 	if b.in.Server == nil {
-		b.found.add(ClientOnlyRequest, Warning, "", "no server records were given")
 		return
 	}
-	for i := range b.drafts {
-		d := &b.drafts[i]
-		sharing, records := len(b.byID[d.RequestID]), b.server[d.RequestID]
-		switch {
-		case sharing > 1:
-			d.Join = Ambiguous
-			b.found.add(AmbiguousID, Blocking, d.RequestID, "%d client and %d server records", sharing, len(records))
-		case d.RequestID == "" || len(records) == 0:
-			d.Join = ClientOnly
-		default:
-			d.Join = Matched
-			d.record = answering(records, d.Client.Status)
-			d.HiddenRetries = len(records) - 1
-			b.retries(d, records)
-		}
-	}
-	for _, id := range b.serverIDs {
-		if len(b.byID[id]) == 0 {
-			b.strangers = append(b.strangers, b.server[id]...)
-		}
+	p := b.parties[id]
+	switch {
+	case p.sent > 1:
+		d.Join = Ambiguous
+		b.found.add(AmbiguousID, Blocking, d.RequestID, "%d client and %d server records", p.sent, len(b.recordsOf(p)))
+	case d.RequestID == "" || p.first < 0:
+		d.Join = ClientOnly
+	default:
+		records := b.recordsOf(p)
+		d.Join = Matched
+		d.record = answering(records, d.client.Status)
+		d.HiddenRetries, d.received = len(records)-1, d.record.ReceivedWallNS
+		b.retries(d, records)
 	}
 }
 
-func (b *builder) retries(d *draft, records []*record.Record) {
+// recordsOf unpacks the server's records with one id. They are valid until the next
+// call.
+func (b *judge) recordsOf(p party) []unpacked {
+	b.matched = b.matched[:0]
+	for i := p.first; i >= 0; i = b.records[i].next {
+		b.matched = append(b.matched, unpacked{})
+	}
+	for i, n := p.first, 0; i >= 0; i, n = b.records[i].next, n+1 {
+		b.unpackRecord(i, &b.matched[n])
+	}
+	return b.matched
+}
+
+func (b *judge) unpackRecord(i int32, r *unpacked) {
+	c := codec{b: b.store.at(b.records[i].at), unpacking: true, names: &b.names, texts: &b.texts, numbers: r.numbers[:0]}
+	c.record(&r.Record, &r.task)
+	b.texts.set()
+}
+
+func (b *judge) retries(d *draft, records []unpacked) {
 	if len(records) > 1 {
 		var statuses []string
-		for _, r := range records {
-			statuses = append(statuses, fmt.Sprint(r.Status))
+		for i := range records {
+			statuses = append(statuses, fmt.Sprint(records[i].Status))
 		}
 		b.found.add(HiddenRetry, Blocking, d.RequestID, "attempts %d > sent 1 (status %s)", len(records), strings.Join(statuses, ", "))
 		return
@@ -55,22 +72,23 @@ func (b *builder) retries(d *draft, records []*record.Record) {
 
 // answering picks the attempt that the client saw the end of: the last one
 // with its status.
-func answering(records []*record.Record, status *int64) *record.Record {
-	for _, r := range slices.Backward(records) {
-		if status != nil && int64(r.Status) == *status {
-			return r
+func answering(records []unpacked, status *int64) *record.Record {
+	for i := len(records) - 1; i >= 0; i-- {
+		if status != nil && int64(records[i].Status) == *status {
+			return &records[i].Record
 		}
 	}
-	return records[len(records)-1]
+	return &records[len(records)-1].Record
 }
 
 // judge gives a request its class, times and comparisons.
-func (b *builder) judge(d *draft) {
-	d.Tokens = b.tokens(d)
+func (b *judge) judge(d *draft, id symbol) {
+	d.Tokens = b.tokens(d, id)
 	d.facts.prompt = promptSize{sent: value(d.Tokens.ClientPromptEstimate), worked: value(d.Tokens.Prompt), window: b.in.ContextWindow, reserved: d.facts.prompt.reserved}
 	d.Class, d.Reason = d.facts.class()
-	if d.Client.TTFTNS != nil {
-		d.Client.ITLNS = itl(d.stream, d.Tokens.Completion)
+	if mean, ok := itl(d.stream, d.Tokens.Completion); ok && d.Client.TTFTNS != nil {
+		d.itl = mean
+		d.Client.ITLNS = &d.itl
 	}
 	var decode *int64
 	if d.record != nil {
@@ -81,21 +99,32 @@ func (b *builder) judge(d *draft) {
 		d.Client.Incremental = d.stream.incremental(decode)
 	}
 	d.Identity = identity(d)
-	if d.Class != Rejected {
-		d.Reject = nil
-	} else if d.Reject == nil && d.Server != nil && d.Server.TotalNS != nil {
-		d.Reject = &Reject{NS: *d.Server.TotalNS, Source: "server"}
+	if d.Class == Rejected {
+		d.timeToRefusal()
 	}
 	d.Client.Disagrees = d.Phase != Probe && d.Client.AIPerfSuccess != (d.Class == Completed)
 	b.report(d)
-	b.detect(d)
+}
+
+// timeToRefusal is the client's, or else the server's.
+func (d *draft) timeToRefusal() {
+	switch {
+	case d.refusedAfter != nil:
+		d.reject = Reject{NS: *d.refusedAfter, Source: "client"}
+	case d.Server != nil && d.Server.TotalNS != nil:
+		d.reject = Reject{NS: *d.Server.TotalNS, Source: "server"}
+	default:
+		return
+	}
+	d.Reject = &d.reject
 }
 
 // attach takes over the server's record and returns the time that the engine
 // spent after its first increment, if known.
-func (b *builder) attach(d *draft) (decode *int64) {
+func (b *judge) attach(d *draft) (decode *int64) {
 	rec := d.record
-	d.Server = &Server{Outcome: rec.Outcome, Reason: rec.Reason, Status: rec.Status}
+	d.server = Server{Outcome: rec.Outcome, Reason: rec.Reason, Status: rec.Status}
+	d.Server = &d.server
 	if t := rec.Task; t != nil {
 		d.Server.Scope, d.Server.TextSHA256, d.Server.FinishReason = t.Scope, t.TextSHA256, t.FinishReason
 	}
@@ -104,7 +133,7 @@ func (b *builder) attach(d *draft) (decode *int64) {
 		wait := *d.perf.end - *d.perf.start
 		span = &wait
 	}
-	if fault := serverTimes(d.Server, rec, span, b.in.Tolerance); fault != "" {
+	if fault := d.serverTimes(rec, span, b.in.Tolerance); fault != "" {
 		d.Server.Withheld = "clock mismatch: " + fault
 		b.found.add(ClockMismatch, Warning, d.RequestID, "%s", fault)
 		return nil
@@ -116,18 +145,22 @@ func (b *builder) attach(d *draft) (decode *int64) {
 	return nil
 }
 
-func (b *builder) tokens(d *draft) Tokens {
+func (b *judge) tokens(d *draft, id symbol) Tokens {
 	t := Tokens{Prompt: d.usage.Prompt, Completion: d.usage.Completion, Cached: d.usage.Cached, Reasoning: d.usage.Reasoning}
 	if d.record != nil && d.record.Task != nil {
 		task := d.record.Task
-		t.Completion = first(t.Completion, task.CompletionTokens)
-		t.Cached = first(t.Cached, task.CachedTokens)
+		if t.Completion == nil {
+			t.Completion = d.copy(task.CompletionTokens)
+		}
+		if t.Cached == nil {
+			t.Cached = d.copy(task.CachedTokens)
+		}
 		if t.Prompt == nil && value(task.PromptTokens) != 0 {
-			t.Prompt = task.PromptTokens
+			t.Prompt = d.copy(task.PromptTokens)
 		}
 	}
-	if f, ok := b.estimates[d.RequestID]; ok && d.RequestID != "" {
-		t.ClientPromptEstimate, t.ClientCompletionEstimate = f.InputTokens, f.OutputTokens
+	if int(id) < len(b.estimates) && d.RequestID != "" {
+		t.ClientPromptEstimate, t.ClientCompletionEstimate = d.copy(b.estimates[id].prompt), d.copy(b.estimates[id].completion)
 	}
 	return t
 }
@@ -145,8 +178,8 @@ func identity(d *draft) Identity {
 	if t.CompletionTokens != nil && d.usage.Completion != nil {
 		id.Tokens = verdict(*t.CompletionTokens == *d.usage.Completion)
 	}
-	if t.FinishReason != "" && d.finish != "" {
-		id.Finish = verdict(t.FinishReason == d.finish)
+	if t.FinishReason != "" && d.client.FinishReason != "" {
+		id.Finish = verdict(t.FinishReason == d.client.FinishReason)
 	}
 	return id
 }
@@ -171,7 +204,7 @@ func verdict(equal bool) Verdict {
 func endedWell(c Class) bool { return c == Completed || c == Empty || c == PromptTruncated }
 
 // report turns what is remarkable about a judged request into findings.
-func (b *builder) report(d *draft) {
+func (b *judge) report(d *draft) {
 	id, add := d.RequestID, b.found.add
 	if d.Join == ClientOnly {
 		severity := Blocking
@@ -252,54 +285,4 @@ func value(p *int64) int64 {
 		return 0
 	}
 	return *p
-}
-
-func first(a, b *int64) *int64 {
-	if a != nil {
-		return a
-	}
-	return b
-}
-
-// lost is a request that was sent and has no end in the client's records.
-type lost struct {
-	id     string
-	phase  string // as AIPerf writes it, "" if not known
-	record *record.Record
-}
-
-// lostRequests brings together the gaps of the export and the records that
-// only the server has. A gap without an id is taken to be one of the latter,
-// so that no request counts twice. What the server named itself did not come
-// from the load generator.
-func (b *builder) lostRequests() []lost {
-	var all []lost
-	at := map[string]int{}
-	for _, r := range b.strangers {
-		if _, again := at[r.RequestID]; r.IDSource != "server" && !again {
-			at[r.RequestID] = len(all)
-			all = append(all, lost{id: r.RequestID, record: r})
-		}
-	}
-	unnamed := len(all)
-	var named, nameless []*aiperf.Gap
-	for _, g := range b.gaps {
-		if g.ID != "" {
-			named = append(named, g)
-		} else {
-			nameless = append(nameless, g)
-		}
-	}
-	for _, g := range named {
-		if i, ok := at[g.ID]; ok {
-			all[i].phase = g.Phase
-			unnamed--
-		} else {
-			all = append(all, lost{id: g.ID, phase: g.Phase})
-		}
-	}
-	for range max(0, len(nameless)-unnamed) {
-		all = append(all, lost{})
-	}
-	return all
 }

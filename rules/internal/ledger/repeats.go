@@ -13,37 +13,31 @@ const (
 	leastGain  = 5 * time.Millisecond // below that two times are alike
 )
 
-// repeatedPrompts finds prompts that were sent again, in warm-up or
-// measurement, and whether that made them faster.
-func (b *builder) repeatedPrompts(entries []Entry) {
-	seen := map[string]*Entry{}
-	var gains gains
-	for i := range entries {
-		e := &entries[i]
-		if e.Phase == Probe || e.Client == nil || e.Client.PromptSHA256 == "" {
-			continue
-		}
-		before := seen[e.Client.PromptSHA256]
-		if before == nil {
-			seen[e.Client.PromptSHA256] = e
-			if e.Phase == Measured {
-				gains.first(e)
-			}
-			continue
-		}
-		b.found.add(RepeatedPrompt, Warning, e.RequestID, "%s request with the prompt of %s (%s)", e.Phase, before.RequestID, before.Phase)
-		if e.Phase == Measured {
-			gains.repeat(before, e)
-		}
+// repeated reports a prompt that was sent before, in warm-up or measurement.
+func (b *builder) repeated(d *draft, row *row) {
+	if d.Phase == Probe || d.prompt == 0 {
+		return
 	}
-	if !gains.much() {
+	before := &b.firstWith[d.prompt-1]
+	if *before == nil {
+		*before = row
+		b.gains.first(d)
+		return
+	}
+	b.found.add(RepeatedPrompt, Warning, d.RequestID, "%s request with the prompt of %s (%s)", d.Phase, b.ids.text((*before).id), Phases[(*before).phase])
+	b.gains.repeat(d)
+}
+
+// fasterRepeats reports repeats that a cache must have answered.
+func (b *builder) fasterRepeats() {
+	if !b.gains.much() {
 		return
 	}
 	severity := Warning
 	if b.in.PromptCache {
 		severity = Info // it was declared
 	}
-	for _, r := range gains.repeats {
+	for _, r := range b.gains.repeats {
 		b.found.add(FasterRepeats, severity, r.id, "first token after %s, of the same prompt before after %s", ms(r.again), ms(r.before))
 	}
 }
@@ -52,8 +46,9 @@ func (b *builder) repeatedPrompts(entries []Entry) {
 // prompt, which has the same length, and all with the first sendings of the
 // measured phase, since those of a warm-up may be slow for being the first.
 type gains struct {
+	ttft    []int64 // of the first sending, by prompt; 0 if it has none
 	repeats []repeat
-	firsts  []int64
+	firsts  []int64 // of the measured ones
 }
 
 type repeat struct {
@@ -61,20 +56,29 @@ type repeat struct {
 	before, again int64
 }
 
-// timed reports whether e has a time to its first token that is its own.
-func timed(e *Entry) bool {
-	return e.Class == Completed && e.Client.TTFTNS != nil && e.Client.Incremental != Buffered
+// ownTTFT is a time to the first token that is the request's own, 0 if there is none.
+func ownTTFT(d *draft) int64 {
+	if d.Class != Completed || d.Client.Incremental == Buffered {
+		return 0
+	}
+	return value(d.Client.TTFTNS)
 }
 
-func (g *gains) first(e *Entry) {
-	if timed(e) {
-		g.firsts = append(g.firsts, *e.Client.TTFTNS)
+func (g *gains) first(d *draft) {
+	if g.ttft == nil {
+		return // nothing was repeated
+	}
+	ttft := ownTTFT(d)
+	g.ttft[d.prompt-1] = ttft
+	if d.Phase == Measured && ttft > 0 {
+		g.firsts = append(g.firsts, ttft)
 	}
 }
 
-func (g *gains) repeat(before, again *Entry) {
-	if timed(before) && timed(again) {
-		g.repeats = append(g.repeats, repeat{again.RequestID, *before.Client.TTFTNS, *again.Client.TTFTNS})
+func (g *gains) repeat(d *draft) {
+	before, again := g.ttft[d.prompt-1], ownTTFT(d)
+	if d.Phase == Measured && before > 0 && again > 0 {
+		g.repeats = append(g.repeats, repeat{d.RequestID, before, again})
 	}
 }
 

@@ -26,7 +26,7 @@ func sent(id string, at int64) *aiperf.Request {
 	return &aiperf.Request{
 		ID: id, ConversationID: "c-" + id, Phase: aiperf.Profiling,
 		StartWallNS: 1_796_000_000_000_000_000 + at*msec, StartPerfNS: ptr(1_000_000_000 + at*msec),
-		Payload: aiperf.Payload{Model: "m", Stream: true, PromptSHA256: digest("prompt " + id)},
+		Payload: aiperf.Payload{Model: "m", Stream: true, PromptSHA256: sha256.Sum256([]byte("prompt " + id))},
 	}
 }
 
@@ -38,7 +38,7 @@ func streamed(r *aiperf.Request, ttft, gap int64, n int) *aiperf.Request {
 	for i := range n {
 		a.Chunks = append(a.Chunks, aiperf.Chunk{PerfNS: *r.StartPerfNS + (ttft+int64(i)*gap)*msec, TextSize: 1})
 	}
-	a.SHA256 = digest(a.Text)
+	a.SHA256 = sha256.Sum256([]byte(a.Text))
 	a.Usage = aiperf.Usage{Prompt: ptr(int64(20)), Completion: ptr(int64(n))}
 	end := *r.StartPerfNS + (ttft+int64(n-1)*gap)*msec
 	a.FirstPerfNS, a.LastPerfNS = ptr(end), ptr(end)

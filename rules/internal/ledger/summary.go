@@ -2,6 +2,8 @@ package ledger
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"assay/rules/internal/record"
 )
@@ -62,42 +64,54 @@ type Window struct {
 	EndNS   int64 `json:"end_offset_ns"`
 }
 
-func summarize(entries []Entry) Summary {
-	s := Summary{
-		Counts: map[Phase]map[Class]int{}, Reasons: map[Reason]int{}, Outcomes: map[record.Outcome]map[Class]int{},
-		Quality: Quality{Text: map[Verdict]int{}, Tokens: map[Verdict]int{}, Finish: map[Verdict]int{}},
-	}
-	for _, phase := range Phases {
-		s.Counts[phase] = map[Class]int{}
-		for _, class := range Classes {
-			s.Counts[phase][class] = 0
-		}
-	}
-	for i := range entries {
-		e := &entries[i]
-		if e.Unplanned {
-			s.Unplanned++
-		} else {
-			s.Counts[e.Phase][e.Class]++
-		}
-		if e.Class == Failed {
-			s.Reasons[e.Reason]++
-		}
-		s.Quality.count(e)
-		if e.Join == Matched {
-			of := s.Outcomes[e.Server.Outcome]
-			if of == nil {
-				of = map[Class]int{}
-				s.Outcomes[e.Server.Outcome] = of
-			}
-			of[e.Class]++
-		}
-		s.widen(e)
-	}
-	return s
+// tally counts entries as they go by. Maps would take as long as all the rest of an
+// entry.
+type tally struct {
+	counts    [3][9]int // by the places in Phases and Classes
+	unplanned int
+	reasons   map[Reason]int
+	outcomes  map[record.Outcome]*[9]int
+	quality   Quality
+	matched   int
+	retries   int
+	verdicts  [3][3]int // of text, tokens and finish reason, by the places in verdicts
+	window    *Window
 }
 
-func (q *Quality) count(e *Entry) {
+var verdicts = []Verdict{Equal, Different, Unknown}
+
+func (t *tally) add(e *Entry) {
+	class := slices.Index(Classes, e.Class)
+	if e.Unplanned {
+		t.unplanned++
+	} else {
+		t.counts[slices.Index(Phases, e.Phase)][class]++
+	}
+	if e.Class == Failed {
+		if t.reasons == nil {
+			t.reasons = map[Reason]int{}
+		}
+		t.reasons[e.Reason]++
+	}
+	if e.Join == Matched {
+		t.matched++
+		t.retries += e.HiddenRetries
+		of := t.outcomes[e.Server.Outcome]
+		if of == nil {
+			if t.outcomes == nil {
+				t.outcomes = map[record.Outcome]*[9]int{}
+			}
+			of = new([9]int)
+			t.outcomes[e.Server.Outcome] = of
+		}
+		of[class]++
+	}
+	t.joined(e)
+	t.widen(e)
+}
+
+func (t *tally) joined(e *Entry) {
+	q := &t.quality
 	switch e.Join {
 	case Matched:
 		if e.HiddenRetries == 0 {
@@ -119,15 +133,48 @@ func (q *Quality) count(e *Entry) {
 	}
 	q.Compared++
 	id := e.Identity
-	q.Text[id.Text]++
-	q.Tokens[id.Tokens]++
-	q.Finish[id.Finish]++
+	for i, v := range []Verdict{id.Text, id.Tokens, id.Finish} {
+		t.verdicts[i][slices.Index(verdicts, v)]++
+	}
 	if id == (Identity{Equal, Equal, Equal}) {
 		q.Identical++
 	}
 }
 
-func (s *Summary) widen(e *Entry) {
+// summary puts the counts into their named form: all classes of all phases, and
+// otherwise what there is.
+func (t *tally) summary() Summary {
+	s := Summary{
+		Counts: map[Phase]map[Class]int{}, Unplanned: t.unplanned, Reasons: map[Reason]int{}, Outcomes: map[record.Outcome]map[Class]int{},
+		Quality: t.quality, Window: t.window,
+	}
+	for i, phase := range Phases {
+		s.Counts[phase] = map[Class]int{}
+		for j, class := range Classes {
+			s.Counts[phase][class] = t.counts[i][j]
+		}
+	}
+	maps.Copy(s.Reasons, t.reasons)
+	for outcome, counts := range t.outcomes {
+		s.Outcomes[outcome] = present(Classes, counts[:])
+	}
+	s.Quality.Text = present(verdicts, t.verdicts[0][:])
+	s.Quality.Tokens = present(verdicts, t.verdicts[1][:])
+	s.Quality.Finish = present(verdicts, t.verdicts[2][:])
+	return s
+}
+
+func present[K comparable](names []K, counts []int) map[K]int {
+	m := map[K]int{}
+	for i, n := range counts {
+		if n > 0 {
+			m[names[i]] = n
+		}
+	}
+	return m
+}
+
+func (t *tally) widen(e *Entry) {
 	if e.Phase != Measured || e.Client == nil || e.Client.StartNS == nil {
 		return
 	}
@@ -136,12 +183,12 @@ func (s *Summary) widen(e *Entry) {
 	if e.Client.EndNS != nil {
 		end = *e.Client.EndNS
 	}
-	if s.Window == nil {
-		s.Window = &Window{StartNS: start, EndNS: end}
+	if t.window == nil {
+		t.window = &Window{StartNS: start, EndNS: end}
 		return
 	}
-	s.Window.StartNS = min(s.Window.StartNS, start)
-	s.Window.EndNS = max(s.Window.EndNS, end)
+	t.window.StartNS = min(t.window.StartNS, start)
+	t.window.EndNS = max(t.window.EndNS, end)
 }
 
 // check holds the sums against what was planned and what was read. Both sides

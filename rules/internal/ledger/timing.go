@@ -116,40 +116,34 @@ func firstOutput(chunks []aiperf.Chunk, start int64) *int64 {
 }
 
 // itl is the mean time between tokens in ns.
-func itl(s stream, tokens *int64) *float64 {
+func itl(s stream, tokens *int64) (mean float64, ok bool) {
 	if tokens == nil || *tokens < 2 || s.chunks < 2 {
-		return nil
+		return 0, false
 	}
-	v := float64(s.spread) / float64(*tokens-1)
-	return &v
+	return float64(s.spread) / float64(*tokens-1), true
 }
 
-// serverTimes fills in the times of s unless they cannot be right: negative,
+// serverTimes fills in the server's times unless they cannot be right: negative,
 // a part longer than the whole, or longer than the client waited (span, ns).
 // Then it returns the reason, and none is given.
-func serverTimes(s *Server, rec *record.Record, span *int64, tolerance time.Duration) (fault string) {
+func (d *draft) serverTimes(rec *record.Record, span *int64, tolerance time.Duration) (fault string) {
 	slack := int64(tolerance)
-	times := []struct {
+	type limit struct {
 		name  string
 		ns    *int64
 		whole string
 		most  *int64
-	}{
+	}
+	times := [...]limit{
 		{"total", &rec.TotalNS, "the client's wait", span},
 		{"queue", rec.QueueNS, "the total", &rec.TotalNS},
 		{"first write", rec.FirstWriteNS, "the total", &rec.TotalNS},
+		3: {}, 4: {}, 5: {}, // of the task call
 	}
 	if t := rec.Task; t != nil {
-		times = append(times, []struct {
-			name  string
-			ns    *int64
-			whole string
-			most  *int64
-		}{
-			{"task call", &t.WallNS, "the client's wait", span},
-			{"task call", &t.WallNS, "the total", &rec.TotalNS},
-			{"first increment", t.FirstIncrementNS, "the task call", &t.WallNS},
-		}...)
+		times[3] = limit{"task call", &t.WallNS, "the client's wait", span}
+		times[4] = limit{"task call", &t.WallNS, "the total", &rec.TotalNS}
+		times[5] = limit{"first increment", t.FirstIncrementNS, "the task call", &t.WallNS}
 	}
 	for _, t := range times {
 		switch {
@@ -160,11 +154,9 @@ func serverTimes(s *Server, rec *record.Record, span *int64, tolerance time.Dura
 			return fmt.Sprintf("%s of %s is longer than %s, %s", t.name, ms(*t.ns), t.whole, ms(*t.most))
 		}
 	}
-	total := rec.TotalNS
-	s.TotalNS, s.QueueNS = &total, rec.QueueNS
-	if rec.Task != nil {
-		wall := rec.Task.WallNS
-		s.TaskCallNS, s.FirstIncrementNS = &wall, rec.Task.FirstIncrementNS
+	d.server.TotalNS, d.server.QueueNS = d.number(rec.TotalNS), d.copy(rec.QueueNS)
+	if t := rec.Task; t != nil {
+		d.server.TaskCallNS, d.server.FirstIncrementNS = d.number(t.WallNS), d.copy(t.FirstIncrementNS)
 	}
 	return ""
 }

@@ -127,11 +127,9 @@ func bounded(data []byte) error {
 // refused: two readers may choose differently between its values.
 func members(data []byte) (map[string]json.RawMessage, error) {
 	var s jsonl.Scanner
-	if err := s.Reset(data); err != nil {
-		return nil, err
-	}
+	s.Reset(data)
 	body := make(map[string]json.RawMessage, 8)
-	err := s.Object(func(key []byte) error {
+	err := s.Object(nil, func(key []byte) error {
 		value, err := s.Raw()
 		body[string(key)] = value
 		return err

@@ -55,39 +55,47 @@ const dateTime = "2006-01-02 15:04:05.9999999"
 // ReadJSON reads the member "timestamp" of each line (Mooncake, Bailian). name
 // stands for the file in errors.
 func ReadJSON(r io.Reader, name string, unit Unit) (arrivals []time.Duration, err error) {
-	var s jsonl.Scanner
-	for line, err := range jsonl.Lines(r, name, 0) {
+	for at, err := range jsonl.Records(r, name, 0, func() jsonl.Parser[time.Duration] { return &row{unit: unit} }) {
 		if err != nil {
 			return nil, err
-		}
-		text := ""
-		if err = s.Reset(line.Bytes); err == nil {
-			err = s.Object(func(key []byte) error {
-				if string(key) != "timestamp" {
-					return s.Skip()
-				}
-				n, err := s.Number()
-				text = string(n)
-				return err
-			})
-		}
-		if err == nil {
-			err = s.End()
-		}
-		if err == nil && text == "" {
-			err = errors.New("the row has no timestamp")
-		}
-		var at time.Duration
-		if err == nil {
-			at, err = unit.Parse(text)
-		}
-		if err != nil {
-			return nil, line.Fault(name, err)
 		}
 		arrivals = append(arrivals, at)
 	}
 	return arrivals, nil
 }
+
+// row parses the rows of a trace.
+type row struct {
+	unit Unit
+	s    jsonl.Scanner
+}
+
+var rowFields = jsonl.NewFields("timestamp")
+
+func (p *row) Parse(line jsonl.Line) (at time.Duration, err error) {
+	text := ""
+	p.s.Reset(line.Bytes)
+	err = p.s.Object(rowFields, func(key []byte) error {
+		if string(key) != "timestamp" {
+			return nil
+		}
+		n, err := p.s.Number()
+		text = string(n)
+		return err
+	})
+	if err == nil {
+		err = p.s.End()
+	}
+	switch {
+	case err != nil:
+		return 0, err
+	case text == "":
+		return 0, errors.New("the row has no timestamp")
+	}
+	return p.unit.Parse(text)
+}
+
+func (p *row) Reuse() {}
 
 // ReadAzure reads the first column of an Azure trace, as distances from its
 // first row. Its lines end with CRLF, and the last one does not end at all.
