@@ -334,6 +334,12 @@ func excerpt(line []byte) string {
 	return fmt.Sprintf("%q", line)
 }
 
+// describe tells engine and capabilities as the worker wrote them.
+func (h *Hello) describe() string {
+	capabilities, _ := json.Marshal(h.Capabilities) // strings and numbers always encode
+	return fmt.Sprintf("%s %s with %s", h.Engine.Name, h.Engine.Version, capabilities)
+}
+
 func (h *Hello) check() error {
 	switch {
 	case h.Protocol != Version && h.Protocol != BufferedVersion:

@@ -142,8 +142,7 @@ func (p *Pool) admit(h *Hello) error {
 		p.hello = h
 	}
 	if !reflect.DeepEqual(h.Capabilities, p.hello.Capabilities) || h.Engine != p.hello.Engine {
-		return fmt.Errorf("the worker differs from the first one: engine %+v with %+v, and the first has %+v with %+v",
-			h.Engine, h.Capabilities, p.hello.Engine, p.hello.Capabilities)
+		return fmt.Errorf("the worker differs from the first one: it is %s, and the first is %s", h.describe(), p.hello.describe())
 	}
 	return nil
 }

@@ -31,7 +31,8 @@ func main() {
 	}
 }
 
-// answer is what every contender prints.
+// answer is what every contender prints, in the form that bench/join reads: the
+// two are programs apart, since bench may not import rules.
 type answer struct {
 	Client     int       `json:"client"`
 	Server     int       `json:"server"`
