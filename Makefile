@@ -11,9 +11,11 @@ demo: build
 	bin/assay build //examples/quickstart/...
 
 # The tests share downloads (wheels, uv's cache) below the user's cache directory;
-# everything else they make is temporary.
+# everything else they make is temporary. The race detector sees other system calls
+# than the product makes (rules/internal/nonblock), hence the second line.
 test:
 	go test -race -timeout 30m ./...
+	go test ./rules/internal/nonblock ./rules/internal/upstream ./rules/internal/worker
 
 # What the gateway adds to a request and to a chunk, against peers (bench/README.md):
 # make bench BENCH='-streams 1,8 -rounds 2'; make bench BENCH='-soak 2m'

@@ -3,7 +3,6 @@ package gateway
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -34,6 +33,7 @@ type exchange struct {
 	rec     record.Record
 	model   *model // nil until it is known
 	answer  openai.Answer
+	request *openai.Request // nil if its body was not accepted
 
 	events events
 	opened bool // the header of a stream is out
@@ -74,6 +74,9 @@ func (x *exchange) finish() {
 		x.last = time.Now()
 	}
 	x.rec.TotalNS = x.last.Sub(x.arrived).Nanoseconds()
+	if x.request != nil { // here, where nobody waits for it
+		x.rec.PromptSHA256 = x.request.PromptSHA256()
+	}
 	if x.writes > 0 {
 		spent := x.writes.Nanoseconds()
 		x.rec.ClientWriteNS = &spent
@@ -95,12 +98,10 @@ func (x *exchange) serve(endpoint openai.Endpoint) {
 	if !x.identify() {
 		return
 	}
-	ctx, cancel := context.WithCancelCause(x.r.Context())
-	defer cancel(nil)
 	deadline := x.arrived.Add(seconds(x.s.cfg.RequestTimeout))
-	ctx, cancelTimeout := context.WithDeadlineCause(ctx, deadline, errTimeout)
-	defer cancelTimeout()
-	defer context.AfterFunc(x.s.stopping, func() { cancel(errStopping) })()
+	ctx, cancel := context.WithDeadlineCause(x.r.Context(), deadline, errTimeout)
+	defer cancel()
+	defer context.AfterFunc(x.s.stopping, cancel)()
 
 	request := x.read(endpoint)
 	if request == nil {
@@ -206,7 +207,7 @@ func (x *exchange) read(endpoint openai.Endpoint) *openai.Request {
 	if refusal != nil {
 		return invalid(http.StatusBadRequest, refusal)
 	}
-	x.rec.Stream, x.rec.Model = request.Stream, request.Model
+	x.rec.Stream, x.rec.Model, x.request = request.Stream, request.Model, request
 	if x.model = x.s.find(request.Model); x.model == nil {
 		return invalid(http.StatusNotFound, unknownModel(request.Model))
 	}
@@ -225,15 +226,11 @@ func (x *exchange) run(ctx context.Context, lease *worker.Lease, request *openai
 			x.note(late)
 		}
 	}()
-	body, err := json.Marshal(request.Body)
-	if err == nil {
-		generate := &worker.Generate{ID: x.rec.RequestID, Endpoint: string(x.answer.Endpoint), Body: body}
-		generate.Stream = request.Stream && !lease.Can().Buffered
-		generate.Traceparent, generate.Tracestate = traceContext(x.r.Header)
-		x.rec.Traceparent = generate.Traceparent
-		err = lease.Generate(ctx, generate)
-	}
-	if err != nil {
+	generate := &worker.Generate{ID: x.rec.RequestID, Endpoint: string(x.answer.Endpoint), Body: request.JSON()}
+	generate.Stream = request.Stream && !lease.Can().Buffered
+	generate.Traceparent, generate.Tracestate = traceContext(x.r.Header)
+	x.rec.Traceparent = generate.Traceparent
+	if err := lease.Generate(ctx, generate); err != nil {
 		x.broke(ctx, err)
 		return
 	}

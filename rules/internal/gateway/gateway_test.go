@@ -78,6 +78,13 @@ func TestAnswers(t *testing.T) {
 		if r.Outcome != record.Completed || r.Status != 200 || r.IDSource != "client" || r.Repeated || r.Error != nil || r.Reason != "" {
 			t.Errorf("record %+v", r)
 		}
+		prompt := hash("hi")
+		if r.Endpoint == "chat" {
+			prompt = hash(`[{"content":"hi","role":"user"}]`)
+		}
+		if r.PromptSHA256 != prompt {
+			t.Errorf("prompt %s, want %s", r.PromptSHA256, prompt)
+		}
 		want, scope := text, record.ScopeCall
 		if r.Stream {
 			scope = record.ScopeStream

@@ -13,7 +13,20 @@ import (
 
 const idHeader = "X-Request-ID"
 
-var idForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}$`)
+// idForm is the form of a request's id, as a refusal tells it.
+const idForm = "^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}$"
+
+func inForm(id string) bool {
+	for i := range len(id) {
+		switch c := id[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		case i > 0 && strings.IndexByte("._:/-", c) >= 0:
+		default:
+			return false
+		}
+	}
+	return 0 < len(id) && len(id) <= 128
+}
 
 // remembered is how many ids are known at least, to mark repeats. At some 100 bytes
 // each, a server that runs for months stays within bounds.
@@ -40,7 +53,7 @@ func (s *ids) repeated(id string) bool {
 
 // requestID is the id that the client gave, or a new one if it gave none in form.
 func requestID(h http.Header) (id string, given bool) {
-	if ids := h.Values(idHeader); len(ids) == 1 && idForm.MatchString(ids[0]) {
+	if ids := h.Values(idHeader); len(ids) == 1 && inForm(ids[0]) {
 		return ids[0], true
 	}
 	return newID(), false

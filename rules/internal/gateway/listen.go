@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+
+	"assay/rules/internal/nonblock"
 )
 
 const (
@@ -75,7 +77,7 @@ func (l *listener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		if l.open.Add(1) <= l.most {
-			return &counted{Conn: conn, connections: l.connections}, nil
+			return &counted{Conn: nonblock.Conn(conn), connections: l.connections}, nil
 		}
 		l.open.Add(-1)
 		l.refused.Add(1)

@@ -25,7 +25,7 @@ import (
 // maxHeaderBytes bounds a request's header.
 const maxHeaderBytes = 64 << 10
 
-// errStopping is the cause of the end of requests that outlast the drain.
+// errStopping is what requests that outlast the drain are told.
 var errStopping = errors.New("the server is stopping")
 
 // Server is a native server. It runs once.

@@ -1,6 +1,8 @@
 package openai
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -163,10 +165,45 @@ func FuzzParse(f *testing.F) {
 			if r == nil {
 				continue
 			}
-			engine, err := json.Marshal(r.Body)
-			if err != nil || !strings.Contains(string(engine), `"max_tokens":`) {
-				t.Fatalf("%s, %v", engine, err)
+			var again map[string]json.RawMessage
+			if err := json.Unmarshal(r.JSON(), &again); err != nil || again["max_tokens"] == nil {
+				t.Fatalf("%s, %v", r.JSON(), err)
+			}
+			if diff := cmp.Diff(r.Body, again); diff != "" {
+				t.Error(diff)
 			}
 		}
 	})
+}
+
+// The same prompt has the same digest, in whatever JSON it comes, and another one
+// another; it is the load generator's digest of what it sent.
+func TestPromptSHA256(t *testing.T) {
+	sum := func(endpoint Endpoint, body string) string {
+		r, refusal := Parse(endpoint, []byte(body), Limits{OutputTokens: 8, PromptBytes: 1000})
+		if refusal != nil {
+			t.Fatalf("%s: %v", body, refusal)
+		}
+		return r.PromptSHA256()
+	}
+	hash := func(text string) string {
+		sum := sha256.Sum256([]byte(text))
+		return hex.EncodeToString(sum[:])
+	}
+	for _, c := range []struct {
+		endpoint Endpoint
+		body     string
+		want     string
+	}{
+		{Chat, `{"model":"m","messages":[{"role":"user","content":"ü\n<"}]}`, hash(`[{"content":"ü\n<","role":"user"}]`)},
+		{Chat, `{"messages": [ {"content":"\u00fc\u000a\u003c", "role":"user"} ], "model":"n", "temperature":1}`, hash(`[{"content":"ü\n<","role":"user"}]`)},
+		{Chat, `{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"a"}]}]}`, hash(`[{"content":[{"text":"a","type":"text"}],"role":"user"}]`)},
+		{Completions, `{"model":"m","prompt":"\u00fc"}`, hash("ü")},
+		{Completions, `{"model":"m","prompt":[1,2.0]}`, hash("[1,2]")},
+		{Chat, `{"model":"m","messages":[{"role":"user","content":"a","weight":1e999}]}`, ""},
+	} {
+		if got := sum(c.endpoint, c.body); got != c.want {
+			t.Errorf("%s: %s, want %s", c.body, got, c.want)
+		}
+	}
 }

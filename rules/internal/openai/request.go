@@ -10,11 +10,16 @@ package openai
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"math"
 	"slices"
+	"strconv"
+
+	"github.com/gowebpki/jcs"
 
 	"assay/rules/internal/jsonl"
 )
@@ -68,9 +73,6 @@ func Parse(endpoint Endpoint, data []byte, limits Limits) (*Request, *Error) {
 	if err != nil {
 		return nil, Invalid("", "the body is not a JSON object in UTF-8: "+err.Error())
 	}
-	// null means the same as absent everywhere in this interface.
-	maps.DeleteFunc(body, func(_ string, v json.RawMessage) bool { return string(v) == "null" })
-
 	r := &Request{Body: body}
 	p := parser{body: body, request: r, promptBytes: limits.PromptBytes}
 	p.value("model", "a string", &r.Model)
@@ -95,6 +97,42 @@ func Parse(endpoint Endpoint, data []byte, limits Limits) (*Request, *Error) {
 		delete(body, handled)
 	}
 	return r, nil
+}
+
+// PromptSHA256 is the hex digest of the prompt: of its text if it is one string,
+// else of the canonical form (RFC 8785) of messages or prompt. So the same messages
+// in different JSON have the same. It is "" if there is no such form, as of a number
+// that float64 cannot hold.
+func (r *Request) PromptSHA256() string {
+	prompt, ok := r.Body["messages"]
+	if !ok {
+		prompt = r.Body["prompt"]
+	}
+	var text string
+	form := []byte(nil)
+	if json.Unmarshal(prompt, &text) == nil {
+		form = []byte(text)
+	} else {
+		var err error
+		if form, err = jcs.Transform(prompt); err != nil {
+			return ""
+		}
+	}
+	sum := sha256.Sum256(form)
+	return hex.EncodeToString(sum[:])
+}
+
+// JSON is the body that the engine gets, its members in the order of their names.
+func (r *Request) JSON() []byte {
+	body := []byte{'{'}
+	for i, name := range slices.Sorted(maps.Keys(r.Body)) {
+		if i > 0 {
+			body = append(body, ',')
+		}
+		quoted, _ := json.Marshal(name) // a string always encodes
+		body = append(append(append(body, quoted...), ':'), r.Body[name]...)
+	}
+	return append(body, '}')
 }
 
 // maxNumber is the most digits of a number: a body is passed on to parsers of other
@@ -124,12 +162,16 @@ func bounded(data []byte) error {
 }
 
 // members takes an object apart. A name that is there twice, at any depth, is
-// refused: two readers may choose differently between its values.
+// refused: two readers may choose differently between its values. null means the same
+// as absent everywhere in this interface.
 func members(data []byte) (map[string]json.RawMessage, error) {
 	var s jsonl.Scanner
 	s.Reset(data)
 	body := make(map[string]json.RawMessage, 8)
 	err := s.Object(nil, func(key []byte) error {
+		if s.Null() {
+			return nil
+		}
 		value, err := s.Raw()
 		body[string(key)] = value
 		return err
@@ -145,6 +187,9 @@ type parser struct {
 	body        map[string]json.RawMessage
 	request     *Request
 	promptBytes int // that are left
+	scan        jsonl.Scanner
+	inner       jsonl.Scanner // of a value inside that of scan
+	text        []byte        // that was counted last
 	err         *Error
 }
 
@@ -160,7 +205,19 @@ func (p *parser) value(name, kind string, into any) bool {
 	if !ok {
 		return false
 	}
-	if json.Unmarshal(raw, into) != nil {
+	p.scan.Reset(raw)
+	var err error
+	switch into := into.(type) {
+	case *string:
+		*into, err = p.scan.Text()
+	case *bool:
+		*into, err = p.scan.Bool()
+	case *float64:
+		*into, err = p.scan.Float()
+	default:
+		err = json.Unmarshal(raw, into)
+	}
+	if err != nil {
 		p.fail(name, fmt.Sprintf("%s must be %s", name, kind))
 		return false
 	}
@@ -242,11 +299,11 @@ func (p *parser) outputLimit(maxOutput int) {
 		}
 	}
 	delete(p.body, "max_completion_tokens")
-	p.body["max_tokens"] = fmt.Appendf(nil, "%d", limit)
+	p.body["max_tokens"] = strconv.AppendInt(nil, int64(limit), 10)
 }
 
-// text counts text against the limit of the prompt.
-func (p *parser) text(param string, n int) {
+// count counts text against the limit of the prompt.
+func (p *parser) count(param string, n int) {
 	if p.promptBytes -= n; p.promptBytes < 0 {
 		p.fail(param, "the prompt has more text than this server takes")
 	}
@@ -254,36 +311,53 @@ func (p *parser) text(param string, n int) {
 
 var roles = []string{"developer", "system", "user", "assistant", "tool"}
 
+var messageMembers = jsonl.NewFields("role", "content")
+
 func (p *parser) messages() {
-	var messages []json.RawMessage
-	p.value("messages", "an array of objects", &messages)
-	if len(messages) == 0 {
-		p.fail("messages", "at least one message is required")
-	}
-	for i, raw := range messages {
-		at := fmt.Sprintf("messages[%d]", i)
-		var message struct {
-			Role    string          `json:"role"`
-			Content json.RawMessage `json:"content"`
+	s, n := &p.scan, 0
+	s.Reset(p.body["messages"])
+	err := s.Array(func() (err error) {
+		at := "messages[" + strconv.Itoa(n) + "]"
+		n++
+		var role string
+		var content []byte
+		if s.Peek() == '{' {
+			err = s.Object(messageMembers, func(key []byte) (err error) {
+				switch {
+				case string(key) == "content":
+					content, err = s.Raw()
+				case string(key) == "role" && s.Peek() == '"':
+					role, err = s.Name()
+				}
+				return err
+			})
 		}
-		if json.Unmarshal(raw, &message) != nil || !slices.Contains(roles, message.Role) {
+		if !slices.Contains(roles, role) {
 			p.fail(at+".role", fmt.Sprintf("every message needs a role, one of %q", roles))
 		}
-		p.content(at+".content", message.Content)
+		p.content(at+".content", content)
+		return err
+	})
+	if err != nil && p.body["messages"] != nil {
+		p.fail("messages", "messages must be an array of objects")
+	}
+	if n == 0 {
+		p.fail("messages", "at least one message is required")
 	}
 }
 
 // content accepts a text, or an array of parts.
 func (p *parser) content(param string, raw json.RawMessage) {
-	var text string
 	var parts []struct {
 		Type string  `json:"type"`
 		Text *string `json:"text"`
 	}
 	switch {
 	case len(raw) == 0, string(raw) == "null":
-	case json.Unmarshal(raw, &text) == nil:
-		p.text(param, len(text))
+	case raw[0] == '"':
+		p.inner.Reset(raw)
+		p.text, _ = p.inner.AppendText(p.text[:0]) // it was read once
+		p.count(param, len(p.text))
 	case json.Unmarshal(raw, &parts) != nil:
 		p.fail(param, "content must be a string or an array of parts, each with a type")
 	}
@@ -297,7 +371,7 @@ func (p *parser) content(param string, raw json.RawMessage) {
 		case part.Text == nil:
 			p.fail(at+".text", "a text part needs a text")
 		default:
-			p.text(at, len(*part.Text))
+			p.count(at, len(*part.Text))
 		}
 	}
 }
@@ -315,10 +389,10 @@ func (p *parser) prompt() {
 	}
 	switch v := prompt.(type) {
 	case string:
-		p.text("prompt", len(v))
+		p.count("prompt", len(v))
 		return
 	case []any:
-		p.text("prompt", len(v)) // a token stands for a byte at least
+		p.count("prompt", len(v)) // a token stands for a byte at least
 		if len(v) > 0 && !slices.ContainsFunc(v, func(e any) bool { return !isToken(e) }) {
 			return
 		}

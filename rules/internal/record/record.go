@@ -69,6 +69,9 @@ type Record struct {
 	Endpoint string `json:"endpoint"`
 	Stream   bool   `json:"stream"`
 	Model    string `json:"model,omitempty"`
+	// PromptSHA256 is the hex digest of the prompt as it arrived: of its text if it
+	// is one string, else of the canonical form (RFC 8785) of messages or prompt.
+	PromptSHA256 string `json:"prompt_sha256,omitempty"`
 
 	// Status is the HTTP status that was sent, 499 when the client left first.
 	Status  int     `json:"status"`

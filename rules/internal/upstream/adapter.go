@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
+	"time"
 
 	"assay/rules/internal/worker"
 )
@@ -29,6 +30,10 @@ type Adapter struct {
 	// Capabilities are those of every engine of the kind.
 	Capabilities worker.Capabilities
 
+	// KeepAlive is how long after an answer its connection takes another request for
+	// sure. 0 means a connection for each request: the engine promises nothing, or
+	// an open connection holds one of its threads.
+	KeepAlive time.Duration
 	// SendID is the header that gives the engine the request's id, empty if it takes
 	// none. ReplyID is the header of the answer with the engine's own id; empty
 	// means that it is the member id of the body. Prefixes come before it there.

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"regexp"
+	"time"
 
 	"assay/rules/internal/worker"
 )
@@ -22,6 +23,7 @@ var openAI = Adapter{
 	Verified:     "Assay's own gateway; llama.cpp's server in xllamacpp 2026.10.11549",
 	Ready:        modelsPath,
 	Capabilities: worker.Capabilities{Endpoints: both, Cancel: true, Logprobs: true, Content: media},
+	KeepAlive:    time.Second,
 	SendID:       "X-Request-ID",
 	Prefixes:     []string{"chatcmpl-", "cmpl-"},
 	Usage:        true,

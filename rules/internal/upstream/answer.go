@@ -9,6 +9,7 @@ import (
 	"hash"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -41,6 +42,7 @@ type answer struct {
 	finish   *string
 	usage    worker.Usage
 	figures  map[string]float64
+	form     form
 }
 
 func newAnswer(a Adapter, r *worker.Generate) *answer {
@@ -82,6 +84,11 @@ type content struct {
 
 // take takes in a chunk or a whole answer.
 func (a *answer) take(data []byte) (piece, error) {
+	if text, ok := a.form.text(data); ok {
+		p := piece{text: text}
+		a.add(p)
+		return p, nil
+	}
 	// encoding/json replaces what is not UTF-8, which would change the text.
 	if !utf8.Valid(data) {
 		return piece{}, broken("the upstream server's answer is not UTF-8")
@@ -104,22 +111,74 @@ func (a *answer) take(data []byte) (piece, error) {
 		return piece{}, nil
 	}
 	choice := m.Choices[0]
+	textAlone := a.stream && m.Usage == nil && !a.hasTimings(data)
 	switch {
 	case choice.FinishReason != nil && *choice.FinishReason != "":
-		a.finish = choice.FinishReason
+		a.finish, textAlone = choice.FinishReason, false
 	case a.adapter.NoFinish:
 		reason := unreported
-		a.finish = &reason
+		a.finish, textAlone = &reason, false
 	}
 	if n := len(choice.Message.Reasoning) + len(choice.Delta.Reasoning); n > 0 {
 		a.figures["reasoning_bytes"] += float64(n)
+		textAlone = false
 	}
-	p := piece{text: choice.Text + choice.Message.Content + choice.Delta.Content}
+	p := piece{text: m.text()}
 	if len(choice.Logprobs) > 0 && string(choice.Logprobs) != "null" {
-		p.logprobs = choice.Logprobs
+		p.logprobs, textAlone = choice.Logprobs, false
+	}
+	if textAlone {
+		a.form.learn(data, p.text)
 	}
 	a.add(p)
 	return p, nil
+}
+
+// text is that of the first choice, in whichever member the endpoint and mode have it.
+func (m *message) text() string {
+	c := m.Choices[0]
+	return c.Text + c.Message.Content + c.Delta.Content
+}
+
+// form is what the chunks of a stream have in common, which often is all but the
+// text: to take such a chunk apart costs as much as the rest of its way.
+type form struct {
+	before, after []byte // around the text, without its quotes
+	learned       int
+}
+
+// maxForms is how often a form is learned: an engine may write the time, or
+// something of its own, into each chunk.
+const maxForms = 32
+
+// text returns the text of a chunk that differs from the form's only in it.
+func (f *form) text(data []byte) (text string, ok bool) {
+	if f.before == nil {
+		return "", false
+	}
+	rest, starts := bytes.CutPrefix(data, f.before)
+	quoted, ends := bytes.CutSuffix(rest, f.after)
+	ok = starts && ends && utf8.Valid(quoted) && json.Unmarshal(quoted, &text) == nil
+	return text, ok
+}
+
+// learn takes the form of a chunk that does nothing but add this text.
+func (f *form) learn(data []byte, text string) {
+	quoted := []byte(`"` + text + `"`)
+	at := bytes.Index(data, quoted)
+	if text == "" || at < 0 || f.learned == maxForms {
+		return
+	}
+	f.learned++
+	before, after := bytes.Clone(data[:at]), bytes.Clone(data[at+len(quoted):])
+	// Another member may hold the same. With another value there, only the text
+	// must be another.
+	const other = "\u2026"
+	var m message
+	probe := slices.Concat(before, []byte(`"`+other+`"`), after)
+	if json.Unmarshal(probe, &m) == nil && len(m.Choices) > 0 && m.text() == other {
+		f.before, f.after = before, after
+	}
 }
 
 // count is a count of tokens. One below zero is how an engine says that it has none.
@@ -161,10 +220,14 @@ func (a *answer) note(id string) {
 	a.engineID = id
 }
 
+// hasTimings says whether there may be some of the engine's own figures.
+func (a *answer) hasTimings(data []byte) bool {
+	return a.adapter.Timings != "" && bytes.Contains(data, []byte(a.adapter.Timings))
+}
+
 // takeTimings takes in the engine's own figures: what are numbers there.
 func (a *answer) takeTimings(data []byte) {
-	// Most chunks have none, and are not to be read twice.
-	if a.adapter.Timings == "" || !bytes.Contains(data, []byte(a.adapter.Timings)) {
+	if !a.hasTimings(data) { // as most chunks, which are not to be read twice
 		return
 	}
 	var members map[string]json.RawMessage

@@ -64,16 +64,21 @@ func (e *Engine) serve(ctx context.Context, calls <-chan worker.Call, say func(w
 	if err := say(&worker.Ready{LoadMS: float64(time.Since(began)) / float64(time.Millisecond)}); err != nil {
 		return err
 	}
+	tired := time.NewTimer(l.keep)
+	defer tired.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-l.gone():
 			return l.process.err
+		case <-tired.C:
+			l.hangUp()
 		case c := <-calls:
 			if err := l.answer(c); err != nil {
 				return err
 			}
+			tired.Reset(l.keep)
 		}
 	}
 }
@@ -96,10 +101,12 @@ func (e *Engine) open(ctx context.Context, say func(worker.Reply) error) (*lane,
 		}
 		l.process, l.wire = p, p.wire
 	}
+	l.keep = e.adapter.KeepAlive
 	return l, nil
 }
 
 func (l *lane) close() {
+	l.hangUp()
 	if l.process != nil {
 		l.leave(l.process)
 	}

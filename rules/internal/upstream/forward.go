@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
-	"strconv"
+	"slices"
 	"time"
 
+	"assay/rules/internal/jsonl"
 	"assay/rules/internal/sse"
 	"assay/rules/internal/worker"
 )
@@ -58,13 +60,13 @@ func (l *lane) refuse(id string, e *refused, task *worker.Task) error {
 
 // exchange takes the engine's answer in.
 func (l *lane) exchange(ctx context.Context, a *answer, r *worker.Generate) error {
-	body, err := l.body(r)
+	request, err := l.body(r)
 	if err != nil {
 		return err
 	}
 	header := map[string]string{l.adapter.SendID: r.ID, "traceparent": r.Traceparent, "tracestate": r.Tracestate}
 	a.began = time.Now()
-	resp, err := l.post(ctx, paths[r.Endpoint], header, body)
+	resp, err := l.post(ctx, paths[r.Endpoint], header, request)
 	if err != nil {
 		return err
 	}
@@ -76,7 +78,7 @@ func (l *lane) exchange(ctx context.Context, a *answer, r *worker.Generate) erro
 	case resp.StatusCode != http.StatusOK:
 		return refusal(resp)
 	case r.Stream:
-		return l.relay(a, resp.Body)
+		return l.relay(a, resp.Body.(*body))
 	}
 	data, err := read(resp.Body)
 	if err != nil {
@@ -86,36 +88,50 @@ func (l *lane) exchange(ctx context.Context, a *answer, r *worker.Generate) erro
 	return err
 }
 
-// body is the request as the engine gets it.
+// body is the request as the engine gets it: the gateway's, with members of ours
+// in front.
 func (l *lane) body(r *worker.Generate) ([]byte, error) {
-	members := map[string]json.RawMessage{}
-	if err := json.Unmarshal(r.Body, &members); err != nil {
-		return nil, &refused{http.StatusBadRequest, "invalid_request", "invalid_request_error", err.Error()}
-	}
 	model, err := json.Marshal(l.config.Model)
 	if err != nil {
 		return nil, err
 	}
-	members["model"] = model
+	body := append([]byte(`{"model":`), model...)
+	ours := []string{"model", "stream", "stream_options"} // which the gateway takes out
 	if name := l.adapter.CacheMember; name != "" {
-		members[name] = json.RawMessage(strconv.FormatBool(l.config.PromptCache))
+		ours = append(ours, name)
+		body = fmt.Appendf(body, `,%q:%t`, name, l.config.PromptCache)
 	}
 	if r.Stream {
-		members["stream"] = json.RawMessage("true")
+		body = append(body, `,"stream":true`...)
 		if l.adapter.Usage {
-			members["stream_options"] = json.RawMessage(`{"include_usage":true}`)
+			body = append(body, `,"stream_options":{"include_usage":true}`...)
 		}
 	}
-	return json.Marshal(members)
+	var s jsonl.Scanner
+	s.Reset(r.Body)
+	err = s.Object(nil, func(key []byte) error {
+		value, err := s.Raw()
+		if err != nil || slices.Contains(ours, string(key)) {
+			return err
+		}
+		name, err := json.Marshal(string(key))
+		body = append(append(append(append(body, ','), name...), ':'), value...)
+		return err
+	})
+	if err != nil {
+		return nil, &refused{http.StatusBadRequest, "invalid_request", "invalid_request_error", err.Error()}
+	}
+	return append(body, '}'), nil
 }
 
 // relay passes on a stream as it comes. One that ends without a finish reason ends
 // so for the gateway too.
-func (l *lane) relay(a *answer, r io.Reader) error {
+func (l *lane) relay(a *answer, r *body) error {
 	events := sse.NewReader(r, maxBody)
 	for {
 		event, err := events.Next()
 		if errors.Is(err, io.EOF) || err == nil && string(event.Data) == "[DONE]" {
+			r.done = true
 			return nil
 		}
 		if err != nil {

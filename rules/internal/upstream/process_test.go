@@ -204,8 +204,8 @@ func TestEngineDoesNotStart(t *testing.T) {
 	}
 }
 
-// In the gateway's pool the lanes come back, and only the request is lost that was
-// there.
+// In the gateway's pool the lanes come back, and only requests are lost that met the
+// engine's end.
 func TestPoolAfterEngineDied(t *testing.T) {
 	e, starts := started(t, "serves")
 	spec := worker.Spec{Handler: e.Handler()}
@@ -238,8 +238,14 @@ func TestPoolAfterEngineDied(t *testing.T) {
 	if r, err := ask("die"); err == nil || !strings.Contains(err.Error(), "exit status 7") {
 		t.Errorf("%+v, %v", r, err)
 	}
+	// A request may still meet the other lane of the engine that is gone: it is not
+	// sent again, and fails for the same reason.
+	last := 1
 	for range 4 {
-		if r, err := ask("who"); err != nil {
+		r, err := ask("who")
+		if err != nil && last > 0 && strings.Contains(err.Error(), "exit status 7") {
+			last--
+		} else if err != nil {
 			t.Errorf("%+v, %v", r, err)
 		}
 	}

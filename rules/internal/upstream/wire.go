@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"assay/rules/internal/openai"
 	"assay/rules/internal/worker"
@@ -22,39 +23,62 @@ const modelsPath = "/v1/models"
 
 var paths = map[string]string{"chat": "/v1/chat/completions", "completions": "/v1/completions"}
 
-// wire is the way to a server.
+// wire is the way to a server, for one goroutine at a time. Nothing stands between:
+// no proxy of the environment, no redirect, no compression that was not asked for.
 type wire struct {
-	http *http.Client
 	base string
 	key  string // "" for none
+	// keep is how long after an answer its connection may be used again; 0 means a
+	// connection for each request.
+	keep time.Duration
+	idle *conn // nil for none
 }
 
 func newWire(base, key string) wire {
-	return wire{
-		base: strings.TrimSuffix(base, "/"), key: key,
-		http: &http.Client{
-			// The environment's proxies are not asked: nothing may stand between.
-			Transport: &http.Transport{
-				// A connection for each request: a server may close an idle one just when
-				// it is used again, and then the request is lost, as none is sent twice.
-				DisableKeepAlives: true,
-				// Only what is asked for may change the bytes or hold them up.
-				DisableCompression: true,
-			},
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		},
-	}
+	return wire{base: strings.TrimSuffix(base, "/"), key: key}
 }
 
-// do sends a request once. The caller closes the answer's body.
-func (w wire) do(req *http.Request) (*http.Response, error) {
+// do sends a request once. The answer's body is a *body; the caller closes it.
+func (w *wire) do(req *http.Request) (*http.Response, error) {
 	if w.key != "" {
 		req.Header.Set("Authorization", "Bearer "+w.key)
 	}
-	return w.http.Do(req)
+	req.Close = w.keep == 0
+	c, err := w.connection(req)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(req.Context(), func() { _ = c.SetDeadline(time.Unix(1, 0)) })
+	resp, err := c.exchange(req)
+	if err != nil {
+		stop()
+		return nil, errors.Join(err, c.Close())
+	}
+	resp.Body = &body{Reader: resp.Body, wire: w, conn: c, keep: !req.Close && !resp.Close, stop: stop}
+	return resp, nil
 }
 
-func (w wire) get(ctx context.Context, path string) (*http.Response, error) {
+// connection is the one that was kept, or a new one.
+func (w *wire) connection(req *http.Request) (*conn, error) {
+	if c := w.idle; c != nil {
+		w.idle = nil
+		if c.usable() {
+			return c, nil
+		}
+		c.Close()
+	}
+	return dial(req.Context(), req.URL)
+}
+
+// hangUp closes the connection that was kept.
+func (w *wire) hangUp() {
+	if w.idle != nil {
+		w.idle.Close()
+		w.idle = nil
+	}
+}
+
+func (w *wire) get(ctx context.Context, path string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.base+path, nil)
 	if err != nil {
 		return nil, err
@@ -63,7 +87,7 @@ func (w wire) get(ctx context.Context, path string) (*http.Response, error) {
 }
 
 // post sends JSON; headers without a name or a value are left out.
-func (w wire) post(ctx context.Context, path string, header map[string]string, body []byte) (*http.Response, error) {
+func (w *wire) post(ctx context.Context, path string, header map[string]string, body []byte) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.base+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -78,7 +102,7 @@ func (w wire) post(ctx context.Context, path string, header map[string]string, b
 }
 
 // redact takes the key out of a text of the server's, which may quote it.
-func (w wire) redact(text string) string {
+func (w *wire) redact(text string) string {
 	if w.key == "" {
 		return text
 	}

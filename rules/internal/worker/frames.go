@@ -238,6 +238,9 @@ func DecodeReply(line []byte) (Reply, error) {
 	if d, ok := plainDelta(line); ok {
 		return d, nil
 	}
+	if d, ok := plainDone(line); ok {
+		return d, d.check()
+	}
 	r, err := decode(line, func(kind string) (Reply, bool) {
 		switch kind {
 		case "delta":
@@ -275,7 +278,7 @@ func plainDelta(line []byte) (*Delta, bool) {
 		return nil, false
 	}
 	text, ok := bytes.CutSuffix(rest, []byte(`"}`))
-	if !ok || len(text) == 0 || !plain(id) || !plain(text) || !utf8.Valid(text) {
+	if !ok || len(text) == 0 || !plain(id) || !plain(text) || !utf8.Valid(line) {
 		return nil, false
 	}
 	return &Delta{ID: string(id), Text: string(text)}, true

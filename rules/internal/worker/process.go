@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"sync"
 	"time"
 
 	"assay/engine/supervise"
+	"assay/rules/internal/nonblock"
 )
 
 // exitNotice is how long the end of a worker's output may precede the end of
@@ -27,11 +29,14 @@ type process struct {
 	proc   *supervise.Process
 	stdin  *os.File
 	stdout *os.File
-	lines  *lineReader   // of whoever may read
-	idle   chan struct{} // gives the reading to the watcher
-	busy   chan Reply    // takes it back, with a reply if one came first; closed when the watcher has ended
-	held   bool          // the lane's user reads
-	send   sync.Mutex    // one frame at a time
+	frames io.Writer       // to stdin
+	lines  *lineReader     // of whoever may read
+	idle   chan struct{}   // gives the reading to the watcher
+	busy   chan Reply      // takes it back, with a reply if one came first; closed when the watcher has ended
+	held   bool            // the lane's user reads
+	bound  context.Context // may end the reading; nil for none
+	unbind func()          // and then not any more
+	send   sync.Mutex      // one frame at a time
 	tasks  sync.WaitGroup
 }
 
@@ -57,7 +62,8 @@ func spawn(w *worker, spec Spec) (*process, error) {
 		return nil, err
 	}
 	p := &process{
-		worker: w, proc: proc, stdin: in, stdout: out, lines: newLineReader(out, MaxReply),
+		worker: w, proc: proc, stdin: in, stdout: out,
+		frames: nonblock.Writer(in), lines: newLineReader(nonblock.Reader(out), MaxReply),
 		idle: make(chan struct{}, 1), busy: make(chan Reply), held: true,
 	}
 	p.tasks.Go(p.watch)
@@ -101,6 +107,7 @@ func (p *process) rest() {
 		return
 	}
 	p.held = false
+	p.release()
 	p.idle <- struct{}{}
 }
 
@@ -125,16 +132,8 @@ func (p *process) next(ctx context.Context) (Reply, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	expired := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(expired)
-		_ = p.stdout.SetReadDeadline(time.Unix(1, 0))
-	})
+	p.bind(ctx)
 	reply, err := p.read()
-	if !stop() {
-		<-expired
-		_ = p.stdout.SetReadDeadline(time.Time{})
-	}
 	switch {
 	case !errors.Is(err, os.ErrDeadlineExceeded):
 		return reply, err
@@ -142,6 +141,33 @@ func (p *process) next(ctx context.Context) (Reply, error) {
 		return nil, context.Cause(ctx)
 	}
 	return nil, p.reason() // the lane is giving the worker up
+}
+
+// bind lets ctx end the reading, until another context does or release is called: to
+// do it anew for each increment would cost more than to read it.
+func (p *process) bind(ctx context.Context) {
+	if p.bound == ctx {
+		return
+	}
+	p.release()
+	expired := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(expired)
+		_ = p.stdout.SetReadDeadline(time.Unix(1, 0))
+	})
+	p.bound, p.unbind = ctx, func() {
+		if !stop() {
+			<-expired
+			_ = p.stdout.SetReadDeadline(time.Time{})
+		}
+	}
+}
+
+func (p *process) release() {
+	if p.bound != nil {
+		p.unbind()
+		p.bound, p.unbind = nil, nil
+	}
 }
 
 func (p *process) more() bool { return p.lines.ready() }
@@ -199,7 +225,7 @@ func (p *process) write(ctx context.Context, frame Request) error {
 		defer close(expired)
 		_ = p.stdin.SetWriteDeadline(time.Now().Add(writeGrace))
 	})
-	_, err = p.stdin.Write(line)
+	_, err = p.frames.Write(line)
 	if !stop() {
 		<-expired
 		_ = p.stdin.SetWriteDeadline(time.Time{})

@@ -155,6 +155,8 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"frame":"delta","id":"r","text":"a"}`))
 	f.Add([]byte(`{"frame":"generate","id":"r","body":{}}`))
 	f.Add([]byte(`{"frame":"done","id":"r","finish_reason":"stop","usage":{"prompt_tokens":1},"task":{"scope":"s","text_sha256":"` + hash + `"}}`))
+	f.Add([]byte(`{"frame":"done","id":"r","finish_reason":null,"usage":{"prompt_tokens":1,"completion_tokens":null,"cached_tokens":0},"task":{"scope":"s","wall_ns":5,` +
+		`"first_increment_ns":1,"increments":2,"text_sha256":"` + hash + `","text_bytes":7,"engine":{"a":1.5e2},"source":"worker","engine_request_id":"e"},"text":"\u00fc\n","logprobs":[null]}`))
 	f.Fuzz(func(t *testing.T, line []byte) {
 		again := func(frame any) []byte {
 			out, err := Encode(frame)
@@ -165,6 +167,12 @@ func FuzzDecode(f *testing.F) {
 		}
 		if d, ok := plainDelta(line); ok {
 			general, err := decode(line, func(string) (*Delta, bool) { return new(Delta), true })
+			if diff := cmp.Diff(general, d); err != nil || diff != "" {
+				t.Fatalf("the short way differs (%v):\n%s", err, diff)
+			}
+		}
+		if d, ok := plainDone(line); ok {
+			general, err := decode(line, func(string) (*Done, bool) { return new(Done), true })
 			if diff := cmp.Diff(general, d); err != nil || diff != "" {
 				t.Fatalf("the short way differs (%v):\n%s", err, diff)
 			}
