@@ -107,10 +107,14 @@ type Outcome struct {
 	Status  event.Status
 	Why     history.Why // of a run
 	Key     digest.Digest
-	Output  cas.Ref // unset if the action failed, was blocked or interrupted
+	Output  cas.Ref // unset if the action failed, was blocked, skipped or interrupted
 	Samples int     // new samples
 	Elapsed time.Duration
 	Err     error
+	// Absent says why there is no output if the action failed or did not run; Stop is
+	// the decision of a stop rule, why what waits for it is skipped.
+	Absent *action.Absence
+	Stop   string
 }
 
 // Report is what a build did, one outcome an action in the order given.
@@ -249,6 +253,9 @@ func (b *build) one(ctx context.Context, a *action.Action) {
 	n.outcome = b.outcome(ctx, a)
 	o := &n.outcome
 	o.Action = a
+	if o.Absent == nil && (o.Status == event.Failed || o.Status == event.GateFailed && o.Output.Digest == "") {
+		o.Absent = &action.Absence{By: a.ID, Reason: brief(o.Err)}
+	}
 	e := event.Event{
 		Kind: event.Finished, Status: o.Status, Reason: o.Why.Reason, Seconds: o.Elapsed.Seconds(),
 		Key: o.Key, Needs: needs(a),
@@ -257,6 +264,21 @@ func (b *build) one(ctx context.Context, a *action.Action) {
 		e.Error = o.Err.Error()
 	}
 	b.emit(a, e)
+}
+
+// brief is the part of an error that is the same each time: the rest names files,
+// and shows logs. An error may have a method that says it.
+func brief(err error) string {
+	if rejected, ok := errors.AsType[*action.RejectedError](err); ok {
+		return "sample rejected: " + rejected.Reason
+	}
+	if short, ok := errors.AsType[interface {
+		error
+		Brief() string
+	}](err); ok {
+		return short.Brief()
+	}
+	return "failed"
 }
 
 // needs lists the actions that a waits for, each once.
@@ -275,15 +297,19 @@ func (b *build) outcome(ctx context.Context, a *action.Action) Outcome {
 		<-b.nodes[d.ID].done
 	}
 	for _, d := range a.Deps {
-		switch b.nodes[d.ID].outcome.Status {
-		case event.Failed, event.Blocked:
-			return Outcome{Status: event.Blocked, Err: fmt.Errorf("%s needs %s, which failed", a.ID, d.ID)}
-		case event.GateFailed:
-			if d.Gate || b.nodes[d.ID].outcome.Output.Digest == "" {
-				return Outcome{Status: event.Blocked, Err: fmt.Errorf("%s needs %s to pass, and it did not", a.ID, d.ID)}
-			}
-		case event.Interrupted:
+		of := &b.nodes[d.ID].outcome
+		switch {
+		case of.Status == event.Interrupted:
 			return Outcome{Status: event.Interrupted}
+		case d.Optional:
+		case of.Status == event.Failed, of.Status == event.Blocked:
+			return Outcome{Status: event.Blocked, Absent: of.Absent, Err: fmt.Errorf("%s needs %s, which failed", a.ID, d.ID)}
+		case of.Status == event.GateFailed && (d.Gate || of.Output.Digest == ""):
+			absent := of.Absent
+			if absent == nil {
+				absent = &action.Absence{By: d.ID, Reason: "did not pass"}
+			}
+			return Outcome{Status: event.Blocked, Absent: absent, Err: fmt.Errorf("%s needs %s to pass, and it did not", a.ID, d.ID)}
 		}
 	}
 	// Planning reads files, so it takes a place too: nothing runs beside a
@@ -298,6 +324,8 @@ func (b *build) outcome(ctx context.Context, a *action.Action) Outcome {
 		return Outcome{Status: event.Interrupted}
 	case err != nil:
 		return Outcome{Status: event.Failed, Err: err}
+	case v.State == plan.Skipped:
+		return Outcome{Status: event.Skipped, Why: v.Why, Absent: v.Skip}
 	case v.State == plan.Run && b.replay && a.Class == action.Measurement:
 		return Outcome{Status: event.Failed, Why: v.Why,
 			Err: fmt.Errorf("%s: %s: --replay never measures, and there are no recorded samples: %s", a.Where, a.ID, v.Why.Reason)}
@@ -308,8 +336,9 @@ func (b *build) outcome(ctx context.Context, a *action.Action) Outcome {
 }
 
 func (b *build) plan(ctx context.Context, a *action.Action) (plan.Verdict, error) {
-	return b.planner.One(ctx, a, func(id string) (cas.Ref, bool) {
-		return b.nodes[id].outcome.Output, true
+	return b.planner.One(ctx, a, func(id string) plan.Dependency {
+		o := &b.nodes[id].outcome
+		return plan.Dependency{Output: o.Output, Absent: o.Absent, Stop: o.Stop}
 	})
 }
 
@@ -407,12 +436,15 @@ func (b *build) remember(v plan.Verdict, o Outcome) Outcome {
 	return b.judge(v.Action, o)
 }
 
-// judge asks a gate for its verdict.
+// judge asks a gate for its verdict, and a stop rule for its decision.
 func (b *build) judge(a *action.Action, o Outcome) Outcome {
-	if a.Verdict == nil {
-		return o
+	var err error
+	switch {
+	case a.Verdict != nil:
+		err = a.Verdict(o.Output, b.blobs)
+	case a.Stop != nil:
+		o.Stop, err = a.Stop(o.Output, b.blobs)
 	}
-	err := a.Verdict(o.Output, b.blobs)
 	var gate *action.GateError
 	switch {
 	case errors.As(err, &gate):

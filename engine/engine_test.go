@@ -268,6 +268,40 @@ func TestGateHoldsBackWhatRequiresIt(t *testing.T) {
 	want(t, statuses(build("pass 2")), "gate=ran reader=ran run=cached")
 }
 
+// short is an error that says itself what is the same of it each time.
+type short struct{ error }
+
+func (short) Brief() string { return "too small" }
+
+// What is optional is waited for, and done without if it fails: the key says which
+// of the two it was.
+func TestOptionalInputMayFail(t *testing.T) {
+	l := newLab(t)
+	broken, trouble := true, errors.New("broken")
+	build := func() *Report {
+		part := l.pure("part", func(s string) string { return s }, nil)
+		if broken {
+			part.Run = func(context.Context, *action.Run) error { return trouble }
+		}
+		next := l.pure("next", func(s string) string { return s }, nil, action.Dep{Role: "part", ID: "part"})
+		whole := l.pure("whole", nil, nil, action.Dep{Role: "part", ID: "part", Optional: true}, action.Dep{Role: "next", ID: "next", Optional: true})
+		whole.Run = func(ctx context.Context, run *action.Run) error {
+			return os.WriteFile(filepath.Join(run.Out, "x"), []byte(fmt.Sprint(len(run.Inputs), run.Absent)), 0o644)
+		}
+		verdicts, err := l.open().Plan(t.Context(), []*action.Action{part, next, whole})
+		if err != nil || verdicts[2].State == "run" {
+			t.Fatalf("before its inputs: %v, %v", verdicts, err)
+		}
+		return l.build(part, next, whole)
+	}
+	want(t, statuses(build()), "part=failed next=blocked whole=ran")
+	want(t, statuses(build()), "part=failed next=blocked whole=cached")
+	trouble = short{trouble} // another reason is another input
+	want(t, statuses(build()), "part=failed next=blocked whole=ran")
+	broken = false
+	want(t, statuses(build()), "part=ran next=ran whole=ran")
+}
+
 func TestLockThatCannotBeTakenIsAFailure(t *testing.T) {
 	l := newLab(t)
 	if err := os.WriteFile(filepath.Join(l.cache, "lock"), nil, 0o644); err != nil {

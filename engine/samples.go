@@ -35,6 +35,8 @@ func (e *Engine) Samples(ctx context.Context, actions []*action.Action, id strin
 	switch v := verdicts[i]; {
 	case v.Action.Class != action.Measurement:
 		return nil, fmt.Errorf("%s: %s is made by %s, which measures nothing: it has a result and no samples", v.Action.Where, id, v.Action.Rule)
+	case v.State == plan.Skipped:
+		return nil, fmt.Errorf("%s: %s is skipped: %s", v.Action.Where, id, v.Why.Reason)
 	case v.State == plan.Unknown:
 		return nil, fmt.Errorf("%s: which samples %s has is not known before %s is built: assay build %s", v.Action.Where, id, v.WaitsFor, v.WaitsFor)
 	}

@@ -59,6 +59,9 @@ type Action struct {
 	// *GateError if what was judged did not pass. The output is a result all the
 	// same, and is kept.
 	Verdict func(tree cas.Ref, store *cas.Store) error
+	// Stop makes the action a stop rule: it reads the output and says why what
+	// waits for its decision is skipped; empty lets that run.
+	Stop func(tree cas.Ref, store *cas.Store) (why string, err error)
 }
 
 // GateError says that something ran and did not qualify.
@@ -80,6 +83,27 @@ type Dep struct {
 	// Gate makes the dependency a condition instead of a component: the action
 	// runs only if the gate passed, sees its output, and has a key without it.
 	Gate bool
+	// Stop makes the dependency the decision of a stop rule: if it says stop the
+	// action is skipped, and so is all that needs its output. The action does not see
+	// the rule's output and has a key without it.
+	Stop bool
+	// Optional lets the action run also when the dependency has failed or was skipped:
+	// its role is then not among the inputs, and Run.Absent and the key say why.
+	Optional bool
+}
+
+// Absence says why an action has no output.
+type Absence struct {
+	Skipped bool   // a stop rule decided so; otherwise something failed
+	By      string // ID of the stop rule, or of the action that failed
+	Reason  string // short, and the same each time
+}
+
+func (a Absence) String() string {
+	if a.Skipped {
+		return "skipped by " + a.By + ": " + a.Reason
+	}
+	return a.By + ": " + a.Reason
 }
 
 // Run is what an action sees while it runs.
@@ -93,6 +117,8 @@ type Run struct {
 	// Key is the action's key, Inputs the digests of its inputs by role.
 	Key    digest.Digest
 	Inputs map[string]digest.Digest
+	// Absent are the optional inputs that are not there, by role.
+	Absent map[string]Absence
 	// Progress reports how much is done; total is 0 while unknown.
 	Progress func(done, total int, what string)
 

@@ -32,6 +32,7 @@ const (
 	Failed      Status = "failed"      // Error says why
 	GateFailed  Status = "gate failed" // it has a result, and that is a verdict that did not pass
 	Blocked     Status = "blocked"     // an input failed, or a gate did not pass
+	Skipped     Status = "skipped"     // a stop rule decided that it is not needed
 	Interrupted Status = "interrupted" // stopped before it had a result
 )
 

@@ -165,7 +165,7 @@ func (e *Executor) Scratch(ctx context.Context, v plan.Verdict, progress func(do
 		return err
 	}
 	run := action.NewRun(func(role string) string { return filepath.Join(in, filepath.FromSlash(role)) }, out, tmp, log)
-	run.Key, run.Inputs, run.Progress = v.Key, digests, progress
+	run.Key, run.Inputs, run.Absent, run.Progress = v.Key, digests, v.Absent, progress
 	runErr := call(supervise.WithObserver(ctx, e.processes.started), v.Action.Run, run)
 	if err := log.Close(); err != nil {
 		return err

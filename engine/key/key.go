@@ -31,6 +31,9 @@ type Preimage struct {
 	Attrs map[string]any `json:"attrs"`
 	// Inputs maps a role to the digest of its content.
 	Inputs map[string]digest.Digest `json:"inputs"`
+	// Absent says of each optional input that is not there why. Who failed is named
+	// by its label, as part of what is said.
+	Absent map[string]string `json:"absent,omitempty"`
 	// Tools maps a tool to its pinned identity.
 	Tools map[string]string `json:"tools"`
 }

@@ -64,6 +64,7 @@ func TestEveryComponentIsInTheKey(t *testing.T) {
 		"inputs.family": func(p *Preimage) { p.Inputs["family"] = digest.FromString("g") },
 		"inputs.gone":   func(p *Preimage) { delete(p.Inputs, "family") },
 		"tools.uv":      func(p *Preimage) { p.Tools["uv"] = "1.2.4" },
+		"absent.new":    func(p *Preimage) { p.Absent = map[string]string{"new": "it failed"} },
 	} {
 		p := sample()
 		p.Attrs, p.Inputs, p.Tools = maps.Clone(p.Attrs), maps.Clone(p.Inputs), maps.Clone(p.Tools)

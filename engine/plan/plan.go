@@ -27,6 +27,7 @@ const (
 	Cached  State = "cached"
 	Run     State = "run"
 	Unknown State = "unknown" // depends on the output of an action that must run first
+	Skipped State = "skipped" // a stop rule decided that it does not run
 )
 
 // Verdict is what is known of one action.
@@ -48,6 +49,17 @@ type Verdict struct {
 	Environment map[string]string
 	// WaitsFor names the first dependency that must run.
 	WaitsFor string
+	// Absent are the optional inputs that are not there, by role; Skip says who
+	// decided that the action does not run, and why.
+	Absent map[string]action.Absence
+	Skip   *action.Absence
+}
+
+// Dependency is what is known of an action that others depend on.
+type Dependency struct {
+	Output cas.Ref         // empty if it is not known yet, or absent
+	Absent *action.Absence // why there will be no output
+	Stop   string          // of a stop rule: why what waits for it is skipped
 }
 
 // Planner looks actions up.
@@ -63,45 +75,58 @@ type Planner struct {
 
 // All plans actions that are given in dependency order.
 func (p *Planner) All(ctx context.Context, actions []*action.Action) ([]Verdict, error) {
-	outputs := map[string]cas.Ref{}
+	known := map[string]Dependency{}
 	verdicts := make([]Verdict, 0, len(actions))
 	var errs []error
 	for _, a := range actions {
-		v, err := p.One(ctx, a, func(id string) (cas.Ref, bool) { ref, ok := outputs[id]; return ref, ok })
+		v, err := p.One(ctx, a, func(id string) Dependency { return known[id] })
+		of := Dependency{Absent: v.Skip}
+		if v.State == Cached {
+			of.Output = v.Output
+			if a.Stop != nil {
+				of.Stop, err = a.Stop(v.Output, p.Blobs)
+			}
+		}
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		if v.State == Cached {
-			outputs[a.ID] = v.Output
-		}
+		known[a.ID] = of
 		verdicts = append(verdicts, v)
 	}
 	return verdicts, errors.Join(errs...)
 }
 
-// One plans a single action; output gives the outputs of its dependencies that
-// are known.
-func (p *Planner) One(ctx context.Context, a *action.Action, output func(id string) (cas.Ref, bool)) (Verdict, error) {
-	v := Verdict{Action: a, Inputs: map[string]cas.Entry{}, Sources: map[string]digest.Digest{}}
+// One plans a single action; of tells what is known of its dependencies.
+func (p *Planner) One(ctx context.Context, a *action.Action, of func(id string) Dependency) (Verdict, error) {
+	v := Verdict{Action: a, Inputs: map[string]cas.Entry{}, Sources: map[string]digest.Digest{}, Absent: map[string]action.Absence{}}
 	if err := ctx.Err(); err != nil {
 		return v, err
 	}
+	if v.Skip = skip(a, of); v.Skip != nil {
+		v.State, v.Why.Reason = Skipped, v.Skip.Reason
+		return v, nil
+	}
 	pre := key.Preimage{
 		Rule: a.Rule, Version: a.Version, Attrs: a.Attrs, Tools: a.Tools,
-		Inputs: map[string]digest.Digest{},
+		Inputs: map[string]digest.Digest{}, Absent: map[string]string{},
 	}
 	for _, d := range a.Deps {
-		ref, ok := output(d.ID)
-		if !ok && d.Gate {
+		dep := of(d.ID)
+		if d.Optional && dep.Absent != nil {
+			v.Absent[d.Role], pre.Absent[d.Role] = *dep.Absent, dep.Absent.String()
+			continue
+		}
+		known := dep.Output.Digest != ""
+		if d.Stop && known || d.Gate && !known {
 			continue // the key does not need it, only the run
 		}
-		if !ok {
+		if !known {
 			v.State, v.WaitsFor = Unknown, d.ID
 			v.Why.Reason = "waits for " + d.ID
 			return v, nil
 		}
-		entry, err := p.Blobs.Lookup(ref, d.Path)
+		entry, err := p.Blobs.Lookup(dep.Output, d.Path)
 		if err != nil {
 			return v, fmt.Errorf("%s: %s: input %q from %s: %w", a.Where, a.ID, d.Role, d.ID, err)
 		}
@@ -131,6 +156,20 @@ func (p *Planner) One(ctx context.Context, a *action.Action, output func(id stri
 		v.Why = p.why(&v, missing)
 	}
 	return v, nil
+}
+
+// skip says why a is not to run: a stop rule said so, for it or for what it needs.
+// It is nil if a may run.
+func skip(a *action.Action, of func(id string) Dependency) *action.Absence {
+	for _, d := range a.Deps {
+		switch dep := of(d.ID); {
+		case d.Stop && dep.Stop != "":
+			return &action.Absence{Skipped: true, By: d.ID, Reason: dep.Stop}
+		case dep.Absent != nil && dep.Absent.Skipped && !d.Optional:
+			return dep.Absent
+		}
+	}
+	return nil
 }
 
 // lookup finds the result in the store; otherwise it says what is missing.
@@ -278,7 +317,7 @@ func (p *Planner) why(v *Verdict, missing string) history.Why {
 	for _, c := range changes {
 		change := history.Change{Change: c}
 		for _, d := range v.Action.Deps {
-			if c.Component == key.Path("inputs", d.Role) {
+			if c.Component == key.Path("inputs", d.Role) || c.Component == key.Path("absent", d.Role) {
 				change.From = d.ID
 			}
 		}
