@@ -10,9 +10,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/gowebpki/jcs"
@@ -85,6 +87,14 @@ func TestRealSummary(t *testing.T) {
 	}
 	if s.SchemaVersion != "1.4" || s.AIPerfVersion != "0.13.0" || *s.Successes != 11 || *s.Errors != 9 || s.WasCancelled || !*s.IsComplete {
 		t.Errorf("%+v", s)
+	}
+	if at := s.StartWallNS; at == nil || *at != time.Date(2026, 11, 30, 21, 50, 37, 905_820_000, time.UTC).UnixNano() {
+		t.Errorf("start %v", at)
+	}
+	for _, other := range []string{"null", "5", `"yesterday"`, `{"at":1}`} {
+		if s, err := aiperf.ReadSummary(strings.NewReader(`{"start_time":`+other+`,"request_count":{"avg":20}}`), "s"); err != nil || s.StartWallNS != nil || *s.Successes != 20 {
+			t.Errorf("start %s: %+v, %v", other, s, err)
+		}
 	}
 	if s, err := aiperf.ReadSummary(strings.NewReader(`{"request_count":{"avg":20}}`), "s"); err != nil || s.Errors != nil || *s.Successes != 20 {
 		t.Errorf("an absent error count is not zero: %+v, %v", s, err)
@@ -280,21 +290,61 @@ func TestFaultsNameFilePlaceAndReason(t *testing.T) {
 		`{"status":200}`: "no metadata",
 		strings.Replace(good, `"perf_ns":2`, `"perf_ns":null`, 1):   "no perf_ns",
 		strings.Replace(good, `"stream":true`, `"stream":"yes"`, 1): "payload: stream:",
-		good + good: "after the end of the value",
+		good + "x": "after the end of the value",
 	} {
-		var err error
-		n := 0
+		var errs []error
 		for _, e := range aiperf.ReadRaw(strings.NewReader(good+"\n"+bad+"\n"+good+"\n"), "raw.jsonl", 0) {
-			if e != nil {
-				err = e
-			}
-			n++
+			errs = append(errs, e)
 		}
+		n, err := len(errs), errs[1]
 		var c *jsonl.CorruptError
-		if !errors.As(err, &c) || n != 2 || !strings.HasPrefix(err.Error(), "raw.jsonl:2") || !strings.Contains(err.Error(), want) {
+		if !errors.As(err, &c) || n != 3 || errs[0] != nil || errs[2] != nil || !strings.HasPrefix(err.Error(), "raw.jsonl:2") || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s:\n got %v after %d records\nwant %s", bad, err, n, want)
 		}
 	}
+}
+
+// A writer that was cut off anywhere, and went on in the same line, costs the one
+// record that it had begun.
+func TestHalfARecordCostsItself(t *testing.T) {
+	data, err := os.ReadFile(filepath.Join("testdata", "mixed_raw.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bytes.SplitAfter(data, []byte("\n"))
+	for i := range lines[:len(lines)-2] {
+		half, next := lines[i], lines[i+1]
+		want := idIn(t, next)
+		for cut := 1; cut < len(half)-1; cut += 1 + len(half)/200 {
+			var gaps, whole []string
+			for r, err := range aiperf.ReadRaw(bytes.NewReader(slices.Concat(half[:cut], next)), "raw.jsonl", 0) {
+				var gap *aiperf.Gap
+				switch {
+				case errors.As(err, &gap):
+					gaps = append(gaps, gap.ID)
+				case err != nil:
+					t.Fatalf("line %d, cut at %d: %v", i+1, cut, err)
+				default:
+					whole = append(whole, r.ID)
+				}
+			}
+			if len(gaps) != 1 || len(whole) != 1 || whole[0] != want || gaps[0] == want {
+				t.Fatalf("line %d, cut at %d: whole %q, torn %q; want %q whole", i+1, cut, whole, gaps, want)
+			}
+		}
+	}
+}
+
+// idIn is the id of the one record of a line.
+func idIn(t *testing.T, line []byte) (id string) {
+	t.Helper()
+	for r, err := range aiperf.ReadRaw(bytes.NewReader(line), "raw.jsonl", 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		id = r.ID
+	}
+	return id
 }
 
 func TestGapKeepsIdentity(t *testing.T) {

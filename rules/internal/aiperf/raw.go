@@ -15,7 +15,7 @@ import (
 // too long: it was sent, and no more is known. Reading goes on after it.
 type Gap struct {
 	ID, Phase string // as far as the record's first bytes name them
-	Err       error  // a *jsonl.TornError or *jsonl.TooLongError
+	Err       error  // a *jsonl.TornError or *jsonl.TooLongError; of GapOf, *jsonl.CorruptError too
 }
 
 func (g *Gap) Error() string { return g.Err.Error() }
@@ -25,7 +25,8 @@ func (g *Gap) Unwrap() error { return g.Err }
 // file of raw_records, which is what a run without any success leaves) in the
 // order of the file. A request is valid until the next is asked for. name stands
 // for the file in errors, maxLine is in bytes, 0 for jsonl.DefaultMaxLine. A *Gap
-// takes the place of a request; any other error is the last thing that is yielded.
+// takes the place of a request, and so does a *jsonl.CorruptError, behind which who
+// wants to can read on; any other error is the last thing that is yielded.
 func ReadRaw(r io.Reader, name string, maxLine int64) iter.Seq2[*Request, error] {
 	return gaps(jsonl.Records(r, name, maxLine, func() jsonl.Parser[*Request] { return &parser{file: name} }))
 }
@@ -34,8 +35,8 @@ func ReadRaw(r io.Reader, name string, maxLine int64) iter.Seq2[*Request, error]
 func gaps[T any](records iter.Seq2[T, error]) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for r, err := range records {
-			if err != nil {
-				err = gap(err)
+			if !errors.As(err, new(*jsonl.CorruptError)) {
+				err = GapOf(err)
 			}
 			if !yield(r, err) {
 				return
@@ -49,16 +50,19 @@ var (
 	headPhase = regexp.MustCompile(`"benchmark_phase":\s*"([^"\\]*)"`)
 )
 
-// gap wraps an error that costs one record, and returns others as they are.
-func gap(err error) error {
+// GapOf wraps an error that costs one record, and returns others as they are.
+func GapOf(err error) error {
 	var head []byte
 	var torn *jsonl.TornError
 	var long *jsonl.TooLongError
+	var corrupt *jsonl.CorruptError
 	switch {
 	case errors.As(err, &torn):
 		head = torn.Head
 	case errors.As(err, &long):
 		head = long.Head
+	case errors.As(err, &corrupt):
+		head = corrupt.Head
 	default:
 		return err
 	}
@@ -97,11 +101,15 @@ func (p *parser) Parse(line jsonl.Line) (*Request, error) {
 	r := &p.requests[len(p.requests)-1]
 	p.answer.start(&r.Response, &p.ints)
 	metadata := false
-	err := s.Object(requestFields, func(key []byte) (err error) {
-		switch string(key) {
+	m := s.Members(requestFields)
+	for m.Next() {
+		var err error
+		switch string(m.Key()) {
 		case "metadata":
 			metadata = true
-			return p.metadata(r)
+			if err := p.metadata(r); err != nil {
+				return nil, err
+			}
 		case "start_perf_ns":
 			r.StartPerfNS, err = p.ints.read(s)
 		case "status":
@@ -110,19 +118,31 @@ func (p *parser) Parse(line jsonl.Line) (*Request, error) {
 			r.Error, err = clientError(s)
 		case "request_headers":
 			if s.Peek() == '{' {
-				return s.Object(headerFields, nil)
+				h := s.Members(headerFields)
+				for h.Next() {
+				}
+				if err := h.Err(); err != nil {
+					return nil, err
+				}
 			}
 		case "response_headers":
-			return headers(s, r)
+			if err := headers(s, r); err != nil {
+				return nil, err
+			}
 		case "responses":
 			if !s.Null() {
-				return s.Array(p.received)
+				if err := p.responses(); err != nil {
+					return nil, err
+				}
 			}
 		case "payload":
 			r.Payload, err = p.canon.payload(s, &p.ints)
 		}
-		return in(key, err)
-	})
+		if err != nil {
+			return nil, in(m.Key(), err)
+		}
+	}
+	err := m.Err()
 	if err == nil {
 		err = s.End()
 	}
@@ -144,11 +164,15 @@ var metadataFields = jsonl.NewFields("session_num", "x_request_id", "x_correlati
 // headerFields are those that AIPerf sends; only their form is checked.
 var headerFields = jsonl.NewFields("User-Agent", "X-Request-ID", "X-Correlation-ID", "Accept", "Content-Type", "X-Session-Affinity")
 
+var metadataKey = []byte("metadata")
+
 func (p *parser) metadata(r *Request) error {
 	s := &p.line
 	started := false
-	err := s.Object(metadataFields, func(key []byte) (err error) {
-		switch string(key) {
+	m := s.Members(metadataFields)
+	for m.Next() {
+		var err error
+		switch string(m.Key()) {
 		case "x_request_id":
 			r.ID, err = optText(s)
 		case "x_correlation_id":
@@ -174,10 +198,12 @@ func (p *parser) metadata(r *Request) error {
 				r.Cancelled, err = s.Bool()
 			}
 		}
-		return in(key, err)
-	})
-	if err != nil {
-		return in([]byte("metadata"), err)
+		if err != nil {
+			return in(metadataKey, in(m.Key(), err))
+		}
+	}
+	if err := m.Err(); err != nil {
+		return in(metadataKey, err)
 	}
 	if r.Phase != Warmup && r.Phase != Profiling {
 		return fmt.Errorf("metadata: benchmark_phase is %q, neither %q nor %q", r.Phase, Warmup, Profiling)
@@ -243,21 +269,21 @@ func optInt(s *jsonl.Scanner) (*int64, error) {
 
 // setInt says whether there was a number.
 func setInt(s *jsonl.Scanner, to *int64) (set bool, err error) {
-	if s.Null() {
-		return false, nil
+	n, set, err := s.OptInt()
+	if set {
+		*to = n
 	}
-	*to, err = s.Int()
-	return true, err
+	return set, err
 }
 
 // ints is memory for numbers that may be absent.
 type ints []int64
 
 func (a *ints) read(s *jsonl.Scanner) (*int64, error) {
-	if s.Null() {
-		return nil, nil
+	n, known, err := s.OptInt()
+	if !known {
+		return nil, err
 	}
-	n, err := s.Int()
 	return a.keep(n), err
 }
 

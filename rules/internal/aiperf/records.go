@@ -1,7 +1,6 @@
 package aiperf
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -12,12 +11,16 @@ import (
 // Figures is what AIPerf itself computed for one request, a record of
 // profile_export.jsonl. Token counts are its own estimates: it encodes the
 // text of prompt and answer, without the chat template and without media.
+//
+// ID is empty where AIPerf failed over the record itself: it then writes an error
+// that it cannot give to a request.
 type Figures struct {
 	ID, Phase    string
 	InputTokens  *int64
 	OutputTokens *int64 // reasoning included
 	LatencyMS    *float64
 	TTFTMS       *float64
+	BlockedMS    *float64 // waiting for a connection of the pool
 	Error        *Error
 }
 
@@ -34,7 +37,7 @@ func (*figures) Reuse() {}
 var (
 	figureFields   = jsonl.NewFields("metadata", "metrics", "error")
 	identityFields = jsonl.NewFields("x_request_id", "benchmark_phase")
-	metricFields   = jsonl.NewFields("request_latency", "time_to_first_token", "output_sequence_length", "input_sequence_length", "error_isl")
+	metricFields   = jsonl.NewFields("request_latency", "time_to_first_token", "output_sequence_length", "input_sequence_length", "error_isl", "http_req_blocked")
 	valueFields    = jsonl.NewFields("value", "unit")
 )
 
@@ -65,9 +68,6 @@ func (p *figures) Parse(line jsonl.Line) (f Figures, err error) {
 	if err == nil {
 		err = s.End()
 	}
-	if err == nil && f.ID == "" {
-		err = errors.New("the record has no x_request_id")
-	}
 	return f, err
 }
 
@@ -82,6 +82,8 @@ func (f *Figures) metric(s *jsonl.Scanner, key []byte) error {
 		f.LatencyMS, err = metric(s, "ms")
 	case "time_to_first_token":
 		f.TTFTMS, err = metric(s, "ms")
+	case "http_req_blocked":
+		f.BlockedMS, err = metric(s, "ms")
 	}
 	return in(key, err)
 }

@@ -24,6 +24,18 @@ var (
 	detailFields   = jsonl.NewFields("cached_tokens", "reasoning_tokens")
 )
 
+var responsesKey = []byte("responses")
+
+func (p *parser) responses() error {
+	e := p.line.Elements()
+	for e.Next() {
+		if err := p.received(); err != nil {
+			return err
+		}
+	}
+	return e.Err()
+}
+
 // received reads one element of responses: an event of a stream as packets
 // (one field each, as AIPerf split it), or a whole body as text.
 func (p *parser) received() error {
@@ -32,8 +44,10 @@ func (p *parser) received() error {
 	var e event
 	stamped := false
 	p.data = p.data[:0]
-	err := s.Object(receivedFields, func(key []byte) (err error) {
-		switch string(key) {
+	m := s.Members(receivedFields)
+	for m.Next() {
+		var err error
+		switch string(m.Key()) {
 		case "perf_ns":
 			stamped, err = setInt(s, &perf)
 		case "text":
@@ -44,13 +58,21 @@ func (p *parser) received() error {
 		case "packets":
 			if !s.Null() {
 				a.Stream = true
-				err = s.Array(func() error { return p.packet(&e) })
+				list := s.Elements()
+				for err == nil && list.Next() {
+					err = p.packet(&e)
+				}
+				if err == nil {
+					err = list.Err()
+				}
 			}
 		}
-		return in(key, err)
-	})
-	if err != nil {
-		return in([]byte("responses"), err)
+		if err != nil {
+			return in(responsesKey, in(m.Key(), err))
+		}
+	}
+	if err := m.Err(); err != nil {
+		return in(responsesKey, err)
 	}
 	if !stamped {
 		return errors.New("responses: an element has no perf_ns")
@@ -79,8 +101,10 @@ func (p *parser) packet(e *event) error {
 	}
 	value := len(p.data)
 	p.name = p.name[:0]
-	err := s.Object(packetFields, func(key []byte) (err error) {
-		switch string(key) {
+	m := s.Members(packetFields)
+	for m.Next() {
+		var err error
+		switch string(m.Key()) {
 		case "name":
 			p.name, err = s.AppendText(p.name)
 		case "value":
@@ -88,19 +112,24 @@ func (p *parser) packet(e *event) error {
 				p.data, err = s.AppendText(p.data)
 			}
 		}
-		return in(key, err)
-	})
+		if err != nil {
+			return in(m.Key(), err)
+		}
+	}
+	if err := m.Err(); err != nil {
+		return err
+	}
 	switch string(p.name) {
 	case "data":
 		e.data = true
-		return err
+		return nil
 	case "event":
 		e.failed = string(p.data[value:]) == "error"
 	case "comment":
 		p.answer.Comments++
 	}
 	p.data = p.data[:start]
-	return err
+	return nil
 }
 
 // documents reads the data of one event, or a body. AIPerf 0.13.0 takes two
@@ -163,21 +192,27 @@ func (a *answer) document(s *jsonl.Scanner, perf int64, failed bool) error {
 	chunk := Chunk{PerfNS: perf}
 	role := false
 	var failure Failure // wrapped in "error" or at the top
-	err := s.Object(documentFields, func(key []byte) (err error) {
-		switch string(key) {
+	m, err := s.Members(documentFields), error(nil)
+	for err == nil && m.Next() {
+		switch string(m.Key()) {
 		case "choices":
 			if s.Null() {
-				return nil
+				continue
 			}
-			first := true
-			return s.Array(func() error {
-				c, r, err := a.choice(s, first)
+			list, first := s.Elements(), true
+			for err == nil && list.Next() {
+				var c Chunk
+				var r bool
+				c, r, err = a.choice(s, first)
 				first, role = false, role || r
 				chunk.TextSize += c.TextSize
 				chunk.ReasoningSize += c.ReasoningSize
 				chunk.ToolSize += c.ToolSize
-				return err
-			})
+			}
+			if err == nil {
+				err = list.Err()
+			}
+			continue
 		case "usage":
 			err = a.usage(s)
 		case "error":
@@ -195,11 +230,16 @@ func (a *answer) document(s *jsonl.Scanner, perf int64, failed bool) error {
 				a.buf, err = s.AppendText(a.buf[:0])
 				failed = failed || string(a.buf) == "error"
 			}
-		default:
-			err = failureField(s, key, &failure)
+		case "code", "type", "message":
+			err = failureField(s, m.Key(), &failure)
 		}
-		return in(key, err)
-	})
+		if err != nil {
+			err = in(m.Key(), err)
+		}
+	}
+	if err == nil {
+		err = m.Err()
+	}
 	if chunk.TextSize+chunk.ReasoningSize+chunk.ToolSize > 0 {
 		a.chunks = append(a.chunks, chunk)
 	} else if role {
@@ -247,15 +287,15 @@ func (a *answer) choice(s *jsonl.Scanner, first bool) (c Chunk, role bool, err e
 		index = -1
 	}
 	text, reasoning, finish := len(a.text), len(a.reasoning), a.FinishReason
-	err = s.Object(choiceFields, func(key []byte) (err error) {
-		switch string(key) {
+	m := s.Members(choiceFields)
+	for err == nil && m.Next() {
+		switch string(m.Key()) {
 		case "index":
 			index, err = s.Int()
 		case "delta", "message":
-			if s.Null() {
-				return nil
+			if !s.Null() {
+				role, err = a.message(s, &c)
 			}
-			role, err = a.message(s, &c)
 		case "text":
 			a.text, c.TextSize, err = piece(s, a.text)
 		case "finish_reason":
@@ -264,8 +304,13 @@ func (a *answer) choice(s *jsonl.Scanner, first bool) (c Chunk, role bool, err e
 				a.FinishReason = reason
 			}
 		}
-		return in(key, err)
-	})
+		if err != nil {
+			err = in(m.Key(), err)
+		}
+	}
+	if err == nil {
+		err = m.Err()
+	}
 	if index != 0 {
 		a.text, a.reasoning, a.FinishReason = a.text[:text], a.reasoning[:reasoning], finish
 		return Chunk{}, false, err
@@ -275,9 +320,10 @@ func (a *answer) choice(s *jsonl.Scanner, first bool) (c Chunk, role bool, err e
 }
 
 func (a *answer) message(s *jsonl.Scanner, c *Chunk) (role bool, err error) {
-	err = s.Object(messageFields, func(key []byte) (err error) {
+	m := s.Members(messageFields)
+	for m.Next() {
 		n := 0
-		switch string(key) {
+		switch string(m.Key()) {
 		case "role":
 			role = true
 		case "content":
@@ -293,9 +339,11 @@ func (a *answer) message(s *jsonl.Scanner, c *Chunk) (role bool, err error) {
 				c.ToolSize += n
 			}
 		}
-		return in(key, err)
-	})
-	return role, err
+		if err != nil {
+			return role, in(m.Key(), err)
+		}
+	}
+	return role, m.Err()
 }
 
 // piece appends a string to dst and returns its size in bytes; null has none.
@@ -334,8 +382,9 @@ func (a *answer) usage(s *jsonl.Scanner) error {
 		return nil
 	}
 	var u Usage
-	err := s.Object(usageFields, func(key []byte) (err error) {
-		switch string(key) {
+	m, err := s.Members(usageFields), error(nil)
+	for err == nil && m.Next() {
+		switch string(m.Key()) {
 		case "prompt_tokens":
 			if u.Prompt, err = a.ints.read(s); u.Prompt != nil && *u.Prompt == 0 {
 				u.Prompt = nil
@@ -347,8 +396,13 @@ func (a *answer) usage(s *jsonl.Scanner) error {
 		case "completion_tokens_details":
 			u.Reasoning, err = detail(s, "reasoning_tokens")
 		}
-		return in(key, err)
-	})
+		if err != nil {
+			err = in(m.Key(), err)
+		}
+	}
+	if err == nil {
+		err = m.Err()
+	}
 	if err == nil && u != (Usage{}) {
 		a.Usage = u
 	}

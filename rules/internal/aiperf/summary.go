@@ -5,6 +5,7 @@ import (
 	"io"
 	"io/fs"
 	"slices"
+	"time"
 
 	"assay/rules/internal/jsonl"
 )
@@ -21,6 +22,9 @@ type Summary struct {
 	// MinLatencyMS and MaxLatencyMS are the extremes of request_latency, over
 	// what AIPerf counts as a success.
 	MinLatencyMS, MaxLatencyMS *float64
+	// StartWallNS is the start of the profiling phase. AIPerf writes it without a zone;
+	// it is read as UTC.
+	StartWallNS *int64
 	// Command is the command line as AIPerf recorded it. It may hold paths.
 	Command string
 }
@@ -51,7 +55,7 @@ func ReadSummary(r io.Reader, name string) (*Summary, error) {
 }
 
 var (
-	summaryFields = jsonl.NewFields("schema_version", "aiperf_version", "was_cancelled", "is_complete", "request_count", "error_request_count", "request_latency", "run_info")
+	summaryFields = jsonl.NewFields("schema_version", "aiperf_version", "was_cancelled", "is_complete", "request_count", "error_request_count", "request_latency", "run_info", "start_time")
 	runFields     = jsonl.NewFields("cli_command")
 	totalFields   = jsonl.NewFields("avg")
 	latencyFields = jsonl.NewFields("unit", "min", "max")
@@ -79,6 +83,8 @@ func (sum *Summary) field(s *jsonl.Scanner, key []byte) (err error) {
 		sum.Errors, err = total(s)
 	case "request_latency":
 		err = sum.latency(s)
+	case "start_time":
+		sum.StartWallNS, err = optTime(s)
 	case "run_info":
 		if !s.Null() {
 			err = s.Object(runFields, func(key []byte) (err error) {
@@ -114,6 +120,21 @@ func (sum *Summary) latency(s *jsonl.Scanner) error {
 		sum.MinLatencyMS, sum.MaxLatencyMS = nil, nil
 	}
 	return err
+}
+
+// optTime reads a date and time as Python's isoformat writes it, without a zone; nil
+// for any other form.
+func optTime(s *jsonl.Scanner) (*int64, error) {
+	if s.Peek() != '"' {
+		return nil, s.Skip()
+	}
+	text, err := optText(s)
+	at, fault := time.Parse("2006-01-02T15:04:05", text)
+	if err != nil || fault != nil {
+		return nil, err
+	}
+	ns := at.UnixNano()
+	return &ns, nil
 }
 
 // total reads an aggregate, which AIPerf puts under "avg".

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"assay/rules/internal/aiperf"
+	"assay/rules/internal/jsonl"
 	"assay/rules/internal/ledger"
 )
 
@@ -106,10 +107,15 @@ func (w *witness) request(x *aiperf.Request) {
 // it goes on without those that cannot be read; unread hears why.
 func (w *witness) figures(ctx context.Context, all iter.Seq2[aiperf.Figures, error], unread func(error)) iter.Seq2[aiperf.Figures, error] {
 	return func(yield func(aiperf.Figures, error) bool) {
+		damaged := false
 		for x, err := range all {
 			switch {
 			case err == nil:
 				w.figure(x)
+			case errors.As(err, new(*jsonl.CorruptError)):
+				unread(err)
+				damaged = true
+				continue
 			case !errors.As(err, new(*aiperf.Gap)) && ctx.Err() == nil:
 				unread(err)
 				return
@@ -118,7 +124,7 @@ func (w *witness) figures(ctx context.Context, all iter.Seq2[aiperf.Figures, err
 				return
 			}
 		}
-		w.figuresRead = true
+		w.figuresRead = !damaged
 	}
 }
 
@@ -174,10 +180,11 @@ func (r *Run) sameRequests(w *witness) Check {
 	var strangers []string
 	without := 0
 	for id, where := range w.ids {
-		switch where {
-		case inFigures:
+		switch {
+		case id == "":
+		case where == inFigures:
 			strangers = append(strangers, id)
-		case inRaw:
+		case where == inRaw:
 			without++
 		}
 	}

@@ -185,6 +185,48 @@ func TestFolders(t *testing.T) {
 				}
 			},
 		},
+		"half a record, and the next one behind it": {
+			change: func(t *testing.T, dir string) {
+				lines := bytes.SplitAfter(read(t, dir, exports.RawFile), []byte("\n"))
+				lines[4] = lines[4][:len(lines[4])/2]
+				exportstest.Put(t, dir, exports.RawFile, bytes.Join(lines, nil))
+			},
+			codes: []string{"blocking torn_export", "warning summary_mismatch"}, says: "profile_export_raw.jsonl:5: torn record",
+			check: func(t *testing.T, o outcome) {
+				if o.count(ledger.Incomplete) != 1 || o.count(ledger.Completed) != 9 {
+					t.Errorf("%v", o.summary.Counts)
+				}
+			},
+		},
+		"half a record, and the same one whole": {
+			change: func(t *testing.T, dir string) {
+				lines := bytes.SplitAfter(read(t, dir, exports.RawFile), []byte("\n"))
+				lines[4] = slices.Concat(lines[4][:len(lines[4])/2], lines[4])
+				exportstest.Put(t, dir, exports.RawFile, bytes.Join(lines, nil))
+			},
+			codes: []string{"blocking torn_export"}, says: "profile_export_raw.jsonl:5: torn record",
+			check: func(t *testing.T, o outcome) {
+				if o.count(ledger.Completed) != 10 || o.summary.Unplanned != 0 {
+					t.Errorf("%+v", o.summary)
+				}
+			},
+		},
+		"a damaged record": {
+			change: edit(exports.RawFile, `"request_start_ns":1`, `"request_start_ns":NaN1`),
+			codes:  []string{"blocking torn_export"}, says: "request_start_ns: NaN is not a JSON number",
+			check: func(t *testing.T, o outcome) {
+				if o.count(ledger.Completed) != 10 || o.summary.Counts[ledger.Warmup][ledger.Incomplete] != 1 {
+					t.Errorf("%v", o.summary.Counts)
+				}
+			},
+		},
+		"a request twice": {
+			change: func(t *testing.T, dir string) {
+				lines := bytes.SplitAfter(read(t, dir, exports.RawFile), []byte("\n"))
+				exportstest.Put(t, dir, exports.RawFile, bytes.Join(slices.Insert(lines, 4, lines[4]), nil))
+			},
+			codes: []string{"blocking ambiguous_id", "blocking plan_mismatch", "blocking wrong_run", "warning repeated_prompt", "warning summary_mismatch"}, says: "2 client and 0 server records",
+		},
 		"killed: parts, and no summary": {
 			change: func(t *testing.T, dir string) {
 				data := read(t, dir, exports.RawFile)
@@ -230,6 +272,12 @@ func TestFolders(t *testing.T) {
 		"figures that are none": {
 			change: edit(exports.FiguresFile, `"x_request_id":"a1b2c3d4-0003"`, `"x_request_id":"a1b2c3d4-0003",,`),
 			codes:  []string{"warning unread_file"}, says: "profile_export.jsonl:4:",
+		},
+		"an error in the figures that AIPerf gives to no request": {
+			change: func(t *testing.T, dir string) {
+				const failed = `{"metadata":{"session_num":9,"benchmark_phase":"profiling"},"metrics":{},"error":{"type":"InvalidInferenceResultError","message":"Invalid inference result: "}}`
+				exportstest.Put(t, dir, exports.FiguresFile, append(read(t, dir, exports.FiguresFile), failed+"\n"...))
+			},
 		},
 		"inputs that are none": {
 			change: func(t *testing.T, dir string) { exportstest.Put(t, dir, exports.InputsFile, []byte(`[]`)) },
@@ -448,6 +496,42 @@ func TestPrefixAndRotatedRecords(t *testing.T) {
 	got, err := audit(dir, filepath.Join(server, "log.jsonl"))
 	if err != nil || got.codes() != nil || got.summary.Quality.OneToOne != 11 {
 		t.Errorf("%v, %v, %+v", err, got.codes(), got.summary.Quality)
+	}
+}
+
+// A record of the server that is damaged costs itself only, too.
+func TestDamagedRecordOfTheServer(t *testing.T) {
+	dir := t.TempDir()
+	exportstest.Run{}.Write(t, dir)
+	exportstest.Put(t, dir, exports.RecordsFile, bytes.Replace(exportstest.Run{}.Records(t), []byte(`"schema":1`), []byte(`"schema":9`), 1))
+	got, err := audit(dir, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if codes := got.codes(); !slices.Equal(codes, []string{"blocking client_only", "blocking torn_export"}) || got.summary.Quality.OneToOne != 10 {
+		t.Errorf("%v, %+v", codes, got.summary.Quality)
+	}
+	if said := got.evidence("torn_export"); !strings.Contains(said, "records.jsonl:1: schema 9") {
+		t.Error(said)
+	}
+}
+
+// A file that begins with many lines that are no records holds something else; what
+// comes behind them does not make it a run.
+func TestFileOfOtherThings(t *testing.T) {
+	dir := t.TempDir()
+	exportstest.Run{}.Write(t, dir)
+	name := filepath.Join(dir, exports.RawFile)
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for lines, want := range map[int]bool{99: true, 100: false} {
+		exportstest.Put(t, dir, exports.RawFile, append(bytes.Repeat([]byte("{}\n"), lines), data...))
+		_, err := audit(dir, "")
+		if (err == nil) != want || err != nil && !strings.Contains(err.Error(), exports.RawFile+":1: ") {
+			t.Errorf("%d lines: %v", lines, err)
+		}
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"assay/rules/internal/aiperf"
+	"assay/rules/internal/jsonl"
 	"assay/rules/internal/ledger"
 	"assay/rules/internal/record"
 )
@@ -26,6 +27,8 @@ type Run struct {
 	Reported *aiperf.Reported
 	// Copies says that the files' own times are not those of the run.
 	Copies bool
+	// Strict makes a damaged record an error; otherwise it costs itself only.
+	Strict bool
 
 	dir      string
 	summary  *aiperf.Summary
@@ -141,8 +144,8 @@ func logTargets(f *File) map[string]int {
 // the server's context in tokens, 0 if not known. Where the plan is not known,
 // what was dispatched is taken for it.
 //
-// The error is of files that cannot be read at all, and names each; a torn or
-// too long record is a finding.
+// The error is of files that cannot be read at all, and names each; a torn, too
+// long or damaged record is a finding.
 func (r *Run) Ledger(ctx context.Context, window int64, each func(*ledger.Entry) error) (ledger.Summary, []Check, error) {
 	plan, err := r.closedPlan(ctx)
 	if err != nil {
@@ -157,7 +160,7 @@ func (r *Run) Ledger(ctx context.Context, window int64, each func(*ledger.Entry)
 		in.Figures = w.figures(ctx, figures(ctx, *f), r.unread)
 	}
 	if files := r.of(Records); files != nil {
-		in.Server = records(ctx, files)
+		in.Server = passing(r.Strict, records(ctx, files))
 	}
 	s, err := ledger.Build(in, each)
 	if err != nil {
@@ -245,9 +248,50 @@ func (r *Run) count(ctx context.Context) (warmup, measured int, err error) {
 // requests yields the raw export. Every file is read, and every error that ends
 // one is yielded.
 func (r *Run) requests(ctx context.Context) iter.Seq2[*aiperf.Request, error] {
-	return concat(ctx, r.of(Raw), func(in io.Reader, name string) iter.Seq2[*aiperf.Request, error] {
+	return passing(r.Strict, concat(ctx, r.of(Raw), func(in io.Reader, name string) iter.Seq2[*aiperf.Request, error] {
 		return aiperf.ReadRaw(in, name, maxLine)
-	})
+	}))
+}
+
+// mostDamaged is how many damaged records may come before the first whole one: a
+// file that begins otherwise is of something else.
+const mostDamaged = 100
+
+// passing makes a gap of each damaged record, if there are whole ones too.
+func passing[T any](strict bool, all iter.Seq2[T, error]) iter.Seq2[T, error] {
+	if strict {
+		return all
+	}
+	return func(yield func(T, error) bool) {
+		var none T
+		var damaged []error // as long as no record was whole
+		whole := false
+		for x, err := range all {
+			switch corrupt := errors.As(err, new(*jsonl.CorruptError)); {
+			case corrupt && whole:
+				err = aiperf.GapOf(err)
+			case corrupt:
+				if damaged = append(damaged, err); len(damaged) < mostDamaged {
+					continue
+				}
+				yield(none, damaged[0])
+				return
+			case err == nil && !whole:
+				whole = true
+				for _, err := range damaged {
+					if !yield(none, aiperf.GapOf(err)) {
+						return
+					}
+				}
+			}
+			if !yield(x, err) {
+				return
+			}
+		}
+		if !whole && damaged != nil {
+			yield(none, damaged[0])
+		}
+	}
 }
 
 func records(ctx context.Context, files []File) iter.Seq2[*record.Record, error] {

@@ -28,6 +28,14 @@ type row struct {
 	IdentityTokens ledger.Verdict `parquet:"identity_tokens,dict"`
 	IdentityFinish ledger.Verdict `parquet:"identity_finish,dict"`
 
+	ScheduleDueNS      *int64 `parquet:"schedule_due_ns,optional"`
+	ScheduleLagNS      *int64 `parquet:"schedule_lag_ns,optional"`
+	ScheduleResponseNS *int64 `parquet:"schedule_response_ns,optional"`
+
+	HistoryMessages *ledger.Verdict `parquet:"history_messages,optional,dict"`
+	HistoryGap      *bool           `parquet:"history_gap,optional"`
+	HistoryAnswer   *string         `parquet:"history_answer,optional,dict"`
+
 	ClientStatus        *int64              `parquet:"client_status,optional"`
 	ClientErrorType     *string             `parquet:"client_error_type,optional,dict"`
 	ClientStartWallNS   *int64              `parquet:"client_start_wall_ns,optional"`
@@ -57,6 +65,7 @@ type row struct {
 	ServerScope            *string         `parquet:"server_scope,optional,dict"`
 	ServerFirstIncrementNS *int64          `parquet:"server_first_increment_ns,optional"`
 	ServerWithheld         *string         `parquet:"server_withheld,optional,dict"`
+	ServerPromptSHA256     *string         `parquet:"server_prompt_sha256,optional"`
 	ServerTextSHA256       *string         `parquet:"server_text_sha256,optional"`
 	ServerFinishReason     *string         `parquet:"server_finish_reason,optional,dict"`
 
@@ -82,6 +91,12 @@ func newRow(sample string, e *ledger.Entry) row {
 		TokensPrompt: e.Tokens.Prompt, TokensCompletion: e.Tokens.Completion, TokensCached: e.Tokens.Cached, TokensReasoning: e.Tokens.Reasoning,
 		TokensClientPromptEstimate: e.Tokens.ClientPromptEstimate, TokensClientCompletionEstimate: e.Tokens.ClientCompletionEstimate,
 	}
+	if s := e.Schedule; s != nil {
+		r.ScheduleDueNS, r.ScheduleLagNS, r.ScheduleResponseNS = &s.DueNS, s.LagNS, s.ResponseNS
+	}
+	if h := e.History; h != nil {
+		r.HistoryMessages, r.HistoryGap, r.HistoryAnswer = &h.Messages, &h.Gap, known(&h.Answer)
+	}
 	if c := e.Client; c != nil {
 		r.ClientStatus, r.ClientErrorType, r.ClientFinishReason = c.Status, known(&c.ErrorType), known(&c.FinishReason)
 		r.ClientStartWallNS, r.ClientStartNS, r.ClientEndNS = &c.StartWallNS, c.StartNS, c.EndNS
@@ -94,7 +109,8 @@ func newRow(sample string, e *ledger.Entry) row {
 		r.ServerOutcome, r.ServerReason, r.ServerStatus = &s.Outcome, known(&s.Reason), &s.Status
 		r.ServerTotalNS, r.ServerQueueNS = s.TotalNS, s.QueueNS
 		r.ServerTaskCallNS, r.ServerScope, r.ServerFirstIncrementNS = s.TaskCallNS, known(&s.Scope), s.FirstIncrementNS
-		r.ServerWithheld, r.ServerTextSHA256, r.ServerFinishReason = known(&s.Withheld), known(&s.TextSHA256), known(&s.FinishReason)
+		r.ServerWithheld, r.ServerFinishReason = known(&s.Withheld), known(&s.FinishReason)
+		r.ServerPromptSHA256, r.ServerTextSHA256 = known(&s.PromptSHA256), known(&s.TextSHA256)
 	}
 	if x := e.Reject; x != nil {
 		r.RejectNS, r.RejectSource = &x.NS, &x.Source

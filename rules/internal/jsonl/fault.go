@@ -46,6 +46,7 @@ type CorruptError struct {
 	Line   int64 // from 1
 	Offset int64 // of the fault in the file
 	Column int64 // of the fault in the line, bytes from 1; 0 when it is the whole line
+	Head   []byte
 	Err    error
 }
 
@@ -66,7 +67,7 @@ func (l Line) fault(name string, err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return &TornError{File: name, Line: l.Number, Offset: l.Offset, Size: int64(len(l.Bytes)), Head: head(l.Bytes)}
 	}
-	c := &CorruptError{File: name, Line: l.Number, Offset: l.Offset, Err: err}
+	c := &CorruptError{File: name, Line: l.Number, Offset: l.Offset, Head: head(l.Bytes), Err: err}
 	var s *SyntaxError
 	if errors.As(err, &s) {
 		c.Offset += int64(s.Offset)
@@ -77,5 +78,23 @@ func (l Line) fault(name string, err error) error {
 
 // final says that nothing can be read behind an error.
 func final(err error) bool {
-	return err != nil && !errors.As(err, new(*TornError)) && !errors.As(err, new(*TooLongError))
+	return err != nil && !errors.As(err, new(*TornError)) && !errors.As(err, new(*TooLongError)) && !errors.As(err, new(*CorruptError))
+}
+
+// mostSeams bounds how many places are tried for the start of a record.
+const mostSeams = 8
+
+// seam is where the last record of a line may begin that stands behind another, as
+// one does that is written behind a torn one: what the line begins with, its first
+// key, comes again before end. It is 0 if there is none.
+func seam(line []byte, end int) int {
+	colon := bytes.IndexByte(line, ':')
+	if colon < 0 {
+		return 0
+	}
+	start := bytes.LastIndex(line[:colon], []byte(`{"`))
+	if start < 0 {
+		return 0
+	}
+	return max(0, bytes.LastIndex(line[:end], line[start:colon+1]))
 }

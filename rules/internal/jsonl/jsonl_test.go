@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -47,6 +49,23 @@ func TestLongLinesAreReadWhole(t *testing.T) {
 	got := read(strings.NewReader("one\n"+long+"\nthree\n"), 0)
 	if len(got.errs) != 0 || len(got.lines) != 3 || got.lines[1] != long || got.lines[2] != "three" {
 		t.Fatalf("%d lines, errors %v; want 3 lines and no error", len(got.lines), got.errs)
+	}
+}
+
+// Long lines behind each other, each begun with what was read of the one before.
+func TestManyLongLines(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 20 {
+		var text strings.Builder
+		var want []string
+		for range 8 {
+			line := strings.Repeat("x", 1+random.IntN(5*blockSize))
+			want = append(want, line)
+			text.WriteString(line + "\n")
+		}
+		if got := read(strings.NewReader(text.String()), 0); len(got.errs) != 0 || !slices.Equal(got.lines, want) {
+			t.Fatalf("%d lines, errors %v; want %d", len(got.lines), got.errs, len(want))
+		}
 	}
 }
 

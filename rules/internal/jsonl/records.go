@@ -40,8 +40,9 @@ type Parser[T any] interface {
 // Records yields what parsers make of the lines of r, in the order of the file. A
 // record is valid until the next is asked for, unless its parser says otherwise.
 // name stands for the file in errors; maxLine is in bytes, 0 for DefaultMaxLine.
-// A *TornError or *TooLongError takes the place of its record and reading goes on;
-// any other error is the last thing that is yielded.
+// A *TornError, *TooLongError or *CorruptError takes the place of its record, and who
+// wants to can read on; any other error is the last thing that is yielded. A record
+// that stands behind another in one line, as behind a torn one, is read.
 //
 // The file is read in blocks of whole lines, which GOMAXPROCS goroutines parse,
 // each block with a parser of its own. Their number is fixed, and a line larger
@@ -167,10 +168,7 @@ func (b *block[T]) parse(name string, maxLine int64) {
 			rec.err = &TooLongError{File: name, Line: line.Number, Offset: line.Offset, Size: size, Max: maxLine, Head: head(line.Bytes)}
 			b.records = append(b.records, rec)
 		case !blank(line.Bytes):
-			if rec.value, rec.err = b.parser.Parse(line); rec.err != nil {
-				rec = result[T]{err: line.fault(name, rec.err)}
-			}
-			b.records = append(b.records, rec)
+			b.parseLine(name, line)
 		}
 		line.Offset += int64(len(line.Bytes)) + 1
 		more = len(text) > 0
@@ -178,6 +176,25 @@ func (b *block[T]) parse(name string, maxLine int64) {
 	if b.err != nil {
 		b.records = append(b.records, result[T]{err: b.err})
 	}
+}
+
+// parseLine reads the records of a line: one, unless there are seams.
+func (b *block[T]) parseLine(name string, line Line) {
+	value, err := b.parser.Parse(line)
+	if err == nil {
+		b.records = append(b.records, result[T]{value: value})
+		return
+	}
+	for at, tries := seam(line.Bytes, len(line.Bytes)), 0; at > 0 && tries < mostSeams; at, tries = seam(line.Bytes, at), tries+1 {
+		last := Line{Number: line.Number, Offset: line.Offset + int64(at), Bytes: line.Bytes[at:]}
+		if value, err := b.parser.Parse(last); err == nil {
+			line.Bytes = line.Bytes[:at]
+			b.parseLine(name, line)
+			b.records = append(b.records, result[T]{value: value})
+			return
+		}
+	}
+	b.records = append(b.records, result[T]{err: line.fault(name, err)})
 }
 
 var newline = []byte{'\n'}

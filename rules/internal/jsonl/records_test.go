@@ -80,9 +80,10 @@ func TestFaultIsAtItsPlace(t *testing.T) {
 		seen := 0
 		var err error
 		for _, err = range numbers(strings.NewReader(string(bad))) {
-			if err == nil {
-				seen++
+			if err != nil {
+				break
 			}
+			seen++
 		}
 		var c *CorruptError
 		if !errors.As(err, &c) || c.Line != int64(line) || c.Column != 2 || c.Offset != offsets[line-1]+1 || seen != line-1 {
@@ -105,4 +106,50 @@ func TestGoroutinesEndWithTheIteration(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A writer that was cut off and goes on in the same line costs what it had begun, and
+// one that forgot a newline costs nothing. A record inside a record is no other.
+func TestRecordsBehindOthersInALine(t *testing.T) {
+	const whole = `{"n":1,"pad":"x"}`
+	for _, c := range []struct {
+		line string
+		want string // a number for each record, t for torn, c for corrupt
+	}{
+		{whole + whole, "1 1"},
+		{whole + whole + whole, "1 1 1"},
+		{`{"n":2,"in":{"n":3}}`, "2"},
+		{`{"n":2,"in":{"n":3}}` + whole, "2 1"},
+		{whole + `{"n":2,"in":{"n":3}}`, "1 2"},
+		{whole + `{"n":2,`, "c"},
+		{`{"n":NaN}`, "c"},
+		{`{"n":NaN}` + whole, "c 1"},
+		{whole + "#", "c"},
+	} {
+		if got := outcomes(c.line + "\n" + whole + "\n"); got != c.want+" 1" {
+			t.Errorf("%s: %s, want %s", c.line, got, c.want)
+		}
+	}
+	// Wherever the writer was cut off.
+	const cut = `{"n":20,"pad":"x{y","in":{"m":3},"list":[1,{"a":null}]}`
+	for i := 1; i < len(cut); i++ {
+		if got := outcomes(cut[:i] + whole + "\n" + whole + "\n"); got != "t 1 1" {
+			t.Errorf("cut at %d, %s: %s", i, cut[:i], got)
+		}
+	}
+}
+
+func outcomes(text string) string {
+	var s []string
+	for n, err := range numbers(strings.NewReader(text)) {
+		switch {
+		case err == nil:
+			s = append(s, fmt.Sprint(n.number))
+		case errors.As(err, new(*TornError)):
+			s = append(s, "t")
+		default:
+			s = append(s, "c")
+		}
+	}
+	return strings.Join(s, " ")
 }

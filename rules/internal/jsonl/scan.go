@@ -2,9 +2,9 @@ package jsonl
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"io"
-	"slices"
 )
 
 // maxDepth bounds nesting, so that hostile input cannot exhaust the stack.
@@ -33,7 +33,10 @@ type Scanner struct {
 	depth int
 	keys  [][]byte // of the objects that are open, innermost last
 	text  []byte   // keys that had escapes, decoded
+	buf   []byte
+	tail  [8 * words]byte
 	names [64]string
+	texts Texts
 }
 
 // Reset starts on b, which must not change while it is scanned.
@@ -82,93 +85,194 @@ func (s *Scanner) peek() byte {
 // Fields are the names of members that a reader of an object expects. They are
 // found without a search, and without one for repetitions, as far as the object has
 // them in this order; an object may lack some of them and have others between.
-type Fields struct {
-	names [][]byte
-	next  []string // ,"name": as compact JSON has it behind another member
+type Fields struct{ list []field }
+
+// field is a name in the form that compact JSON has it in behind another member,
+// ,"name": as words of eight bytes with masks.
+type field struct {
+	size       int
+	form, mask [words]uint64
+	name       []byte
 }
 
-// NewFields returns Fields of 64 names at most.
+const words = 4
+
+// NewFields returns Fields of 64 names at most, each of 28 bytes at most.
 func NewFields(names ...string) *Fields {
 	f := &Fields{}
 	for _, name := range names {
-		f.names = append(f.names, []byte(name))
-		f.next = append(f.next, `,"`+name+`":`)
+		form := `,"` + name + `":`
+		q := field{size: len(form), name: []byte(name)}
+		if len(form) > 8*words || len(names) > 64 {
+			panic("jsonl: too many fields, or too long a name: " + name)
+		}
+		for i := range len(form) {
+			q.form[i/8] |= uint64(form[i]) << (i % 8 * 8)
+			q.mask[i/8] |= 0xff << (i % 8 * 8)
+		}
+		f.list = append(f.list, q)
 	}
 	return f
 }
 
 var noFields = &Fields{}
 
-// Object calls each for every member, with its key, which is valid until Reset, and
-// with the scanner at its value. A value that each leaves alone is skipped. The
-// fields may be nil.
-func (s *Scanner) Object(f *Fields, each func(key []byte) error) error {
+// Members walks the members of an object:
+//
+//	for m := s.Members(fields); m.Next(); {
+//		switch string(m.Key()) {
+//
+// with the scanner at the value of each. A value that is left alone is skipped. Err
+// says whether the walk ended before the object did.
+type Members struct {
+	s      *Scanner
+	list   []field
+	field  int    // of the member, in list; or other
+	next   int    // the field that is expected
+	seen   uint64 // fields
+	at     int    // of the value; -1 before the first member
+	first  uint64 // makes the brace before the first member a comma
+	key    []byte // of another
+	others repeats
+	err    error
+}
+
+// Members steps into the next value, an object. The fields may be nil.
+func (s *Scanner) Members(f *Fields) (m Members) {
 	if f == nil {
 		f = noFields
 	}
-	if err := s.open('{', "an object"); err != nil {
-		return err
+	m.s, m.list, m.others.first, m.at, m.first = s, f.list, len(s.keys), -1, ','^'{'
+	if m.err = s.open('{', "an object"); m.err == nil {
+		s.i-- // back to the brace, which stands where commas do
 	}
-	others := repeats{first: len(s.keys)}
-	next, seen := 0, uint64(0)
-	for n := 0; ; n++ {
-		comma := min(n, 1)
-		at := s.i + comma
-		field := s.expected(f, next, 1-comma)
-		var key []byte
-		if field < 0 {
-			done, err := s.more(n, '}')
-			if done || err != nil {
-				s.keys = s.keys[:others.first]
-				return err
-			}
-			at = s.i
-			if key, err = s.key(); err != nil {
-				return err
-			}
-			field = slices.IndexFunc(f.names, func(name []byte) bool { return string(name) == string(key) })
-			if field < 0 && s.repeats(key, &others) {
-				return s.twice(at, key)
-			}
-		}
-		if field >= 0 {
-			if key = f.names[field]; seen>>field&1 != 0 {
-				return s.twice(at, key)
-			}
-			seen |= 1 << field
-			next = field + 1
-		}
-		s.space()
-		at = s.i
-		if each != nil {
-			if err := each(key); err != nil {
-				return err
-			}
-		}
-		if s.i == at {
-			if err := s.Skip(); err != nil {
-				return err
-			}
-		}
-	}
+	return m
 }
 
-// expected steps over the key of the first field, from next on, that stands here in
-// compact form, and over the comma before it; it returns -1 if there is none. from
-// is 1 for a first member, which has no comma.
-func (s *Scanner) expected(f *Fields, next, from int) int {
-	rest := s.b[s.i:]
-	if len(rest) < 3 || rest[1-from] != '"' {
-		return -1
+// Key is the name of the member, valid until Reset.
+func (m *Members) Key() []byte {
+	if m.field >= 0 {
+		return m.list[m.field].name
 	}
-	first := rest[2-from]
-	for field := next; field < len(f.next); field++ {
-		if q := f.next[field][from:]; q[2-from] == first && len(rest) >= len(q) && string(rest[:len(q)]) == q {
-			s.i += len(q)
-			return field
+	return m.key
+}
+
+// Err is the fault that ended the walk, nil at the end of the object.
+func (m *Members) Err() error { return m.err }
+
+// Next goes to the next member.
+func (m *Members) Next() bool {
+	s := m.s
+	if s.i == m.at && m.err == nil {
+		m.err = s.Skip()
+	}
+	if m.err != nil {
+		return false
+	}
+	b, i := s.b, s.i
+	if i < len(b) {
+		here := s.ahead(i)
+		x := binary.LittleEndian.Uint64(here[:]) ^ m.first
+		list := m.list
+		for n := m.next; n < len(list); n++ {
+			q := &list[n]
+			if (x^q.form[0])&q.mask[0] != 0 ||
+				(binary.LittleEndian.Uint64(here[8:])^q.form[1])&q.mask[1]|
+					(binary.LittleEndian.Uint64(here[16:])^q.form[2])&q.mask[2]|
+					(binary.LittleEndian.Uint64(here[24:])^q.form[3])&q.mask[3] != 0 {
+				continue
+			}
+			bit := uint64(1) << (n & 63)
+			i += q.size
+			if m.seen&bit != 0 || i >= len(b) || b[i] <= ' ' {
+				i = s.i // a search says what is wrong, or steps over the space
+				break
+			}
+			m.seen |= bit
+			m.field, m.next, m.first, m.at, s.i = n, n+1, 0, i, i
+			return true
+		}
+		// The end in compact form.
+		if b[i] == '}' {
+			s.i = i + 1
+			m.leave()
+			return false
 		}
 	}
-	return -1
+	return m.search()
+}
+
+// ahead is what stands at i, and zeros behind the end.
+func (s *Scanner) ahead(i int) *[8 * words]byte {
+	if len(s.b)-i >= 8*words {
+		return (*[8 * words]byte)(s.b[i:])
+	}
+	s.tail = [8 * words]byte{}
+	copy(s.tail[:], s.b[i:])
+	return &s.tail
+}
+
+const other = -1 // a member that is none of the fields
+
+// search is Next for a member in whatever form it is.
+func (m *Members) search() bool {
+	s, n := m.s, 1
+	if m.at < 0 {
+		s.i++ // the brace
+		n = 0
+	}
+	done, err := s.more(n, '}')
+	if done {
+		m.leave()
+		return false
+	}
+	at := s.i
+	if err == nil {
+		m.key, err = s.key()
+	}
+	if err != nil {
+		m.err = err
+		return false
+	}
+	m.field, m.first = other, 0
+	for i := range m.list {
+		if string(m.list[i].name) == string(m.key) {
+			m.field, m.next = i, i+1
+			break
+		}
+	}
+	twice := false
+	if m.field == other {
+		twice = s.repeats(m.key, &m.others)
+	} else {
+		bit := uint64(1) << m.field
+		twice = m.seen&bit != 0
+		m.seen |= bit
+	}
+	if twice {
+		m.err = s.twice(at, m.key)
+		return false
+	}
+	s.space()
+	m.at = s.i
+	return true
+}
+
+// leave forgets the keys of the object.
+func (m *Members) leave() {
+	m.s.depth--
+	m.s.keys = m.s.keys[:m.others.first]
+}
+
+// Object calls each for every member, with its key, as Members does.
+func (s *Scanner) Object(f *Fields, each func(key []byte) error) error {
+	m := s.Members(f)
+	for m.Next() {
+		if err := each(m.Key()); err != nil {
+			return err
+		}
+	}
+	return m.err
 }
 
 func (s *Scanner) twice(at int, key []byte) error {
@@ -176,29 +280,54 @@ func (s *Scanner) twice(at int, key []byte) error {
 	return s.fail("the key %q is there twice in one object", clip(key))
 }
 
-// Array calls each for every element, with the scanner at it. An element that
-// each leaves alone is skipped.
-func (s *Scanner) Array(each func() error) error {
-	if err := s.open('[', "an array"); err != nil {
-		return err
+// Elements walks the elements of an array, as Members does those of an object.
+type Elements struct {
+	s    *Scanner
+	at   int // of the element
+	more bool
+	err  error
+}
+
+// Elements steps into the next value, an array.
+func (s *Scanner) Elements() (e Elements) {
+	e.s = s
+	e.err = s.open('[', "an array")
+	return e
+}
+
+// Err is the fault that ended the walk, nil at the end of the array.
+func (e *Elements) Err() error { return e.err }
+
+// Next goes to the next element.
+func (e *Elements) Next() bool {
+	s, n := e.s, 0
+	if e.more {
+		n = 1
 	}
-	for n := 0; ; n++ {
-		done, err := s.more(n, ']')
-		if done || err != nil {
+	if e.err == nil && e.more && s.i == e.at {
+		e.err = s.Skip()
+	}
+	if e.err != nil {
+		return false
+	}
+	done, err := s.more(n, ']')
+	if e.err = err; done || err != nil {
+		s.depth--
+		return false
+	}
+	e.at, e.more = s.i, true
+	return true
+}
+
+// Array calls each for every element, as Elements does.
+func (s *Scanner) Array(each func() error) error {
+	e := s.Elements()
+	for e.Next() {
+		if err := each(); err != nil {
 			return err
 		}
-		at := s.i
-		if each != nil {
-			if err := each(); err != nil {
-				return err
-			}
-		}
-		if s.i == at {
-			if err := s.Skip(); err != nil {
-				return err
-			}
-		}
 	}
+	return e.err
 }
 
 func (s *Scanner) open(c byte, what string) error {
@@ -219,7 +348,6 @@ func (s *Scanner) more(n int, closing byte) (done bool, err error) {
 		s.i++
 	case c == closing:
 		s.i++
-		s.depth--
 		return true, nil
 	case n == 0:
 		return false, nil

@@ -33,6 +33,9 @@ type splitter struct {
 func (s *splitter) next(p *piece) bool {
 	p.line, p.offset, p.err = s.line, s.offset, nil
 	p.text = append(p.text[:0], s.rest...)
+	if len(p.text) >= blockSize {
+		return false // a long line before may have read so much of this one
+	}
 	return s.fill(p, blockSize)
 }
 

@@ -46,29 +46,34 @@ func plain(b []byte, i int) (at int, high uint64) {
 // characters, as in a JSON text that stands in a string. It copies eight bytes at a
 // time and takes back what was too much.
 func (s *Scanner) decode(dst []byte, start int) ([]byte, bool) {
-	to, n, high := slices.Grow(dst, len(s.b)-start), len(dst), uint64(0)
+	b, i, n := s.b, start, len(dst)
+	to, high := slices.Grow(dst, len(b)-start), uint64(0)
 	to = to[:cap(to)]
-	for i := start; i+8 <= len(s.b); {
-		x := binary.LittleEndian.Uint64(s.b[i:])
+	for i+8 <= len(b) && n+8 <= len(to) {
+		x := binary.LittleEndian.Uint64(b[i:])
 		binary.LittleEndian.PutUint64(to[n:], x)
 		hit := special(x)
 		if hit == 0 {
 			i, n, high = i+8, n+8, high|x
 			continue
 		}
-		bit := bits.TrailingZeros64(hit)
+		bit := bits.TrailingZeros64(hit) &^ 7
 		i, n, high = i+bit/8, n+bit/8, high|x&(1<<bit-1)
-		switch c := s.b[i]; {
-		case c == '"':
-			if high&highs != 0 && !utf8.Valid(s.b[start:i]) {
+		if b[i] == '"' {
+			if high&highs != 0 && !utf8.Valid(b[start:i]) {
 				return dst, false
 			}
 			s.i = i + 1
 			return to[:n], true
-		case c != '\\' || i+1 == len(s.b) || escapes[s.b[i+1]] == 0:
+		}
+		if b[i] != '\\' || i+1 >= len(b) {
 			return dst, false
 		}
-		to[n] = escapes[s.b[i+1]]
+		c := escapes[b[i+1]]
+		if c == 0 {
+			return dst, false
+		}
+		to[n] = c
 		i, n = i+2, n+1
 	}
 	return dst, false

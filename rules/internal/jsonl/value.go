@@ -2,7 +2,9 @@ package jsonl
 
 import (
 	"bytes"
+	"encoding/binary"
 	"math"
+	"math/bits"
 	"strconv"
 	"unicode/utf8"
 )
@@ -28,33 +30,66 @@ func (s *Scanner) AppendText(dst []byte) ([]byte, error) {
 
 // Text returns the next value, a string.
 func (s *Scanner) Text() (string, error) {
+	if raw, ok := s.ascii(); ok {
+		return s.texts.String(raw), nil
+	}
 	raw, escaped, err := s.quoted("a string")
 	if err != nil {
 		return "", err
 	}
 	if escaped {
-		raw, err = s.unescape(nil, raw)
+		if s.buf, err = s.unescape(s.buf[:0], raw); err != nil {
+			return "", err
+		}
+		raw = s.buf
 	}
-	return string(raw), err
+	return s.texts.String(raw), nil
 }
 
 // Name returns the next value, a string of few different ones: it is only
 // allocated when it is not the one that was read before in its stead.
 func (s *Scanner) Name() (string, error) {
-	raw, escaped, err := s.quoted("a string")
+	raw, ok := s.ascii()
+	escaped, err := false, error(nil)
+	if !ok {
+		raw, escaped, err = s.quoted("a string")
+	}
 	if err != nil || len(raw) == 0 {
 		return "", err
 	}
 	if escaped {
-		if raw, err = s.unescape(nil, raw); err != nil {
+		if s.buf, err = s.unescape(s.buf[:0], raw); err != nil {
 			return "", err
 		}
+		raw = s.buf
 	}
 	name := &s.names[(len(raw)*31+int(raw[0])*7+int(raw[len(raw)-1]))%len(s.names)]
 	if *name != string(raw) {
 		*name = string(raw)
 	}
 	return *name, nil
+}
+
+// ascii steps over a string of ASCII alone, without an escape, and returns what is
+// between the quotes. Of any other value it says no.
+func (s *Scanner) ascii() (raw []byte, ok bool) {
+	b, start := s.b, s.i+1
+	if start > len(b) || b[start-1] != '"' {
+		return nil, false
+	}
+	for i := start; i+8 <= len(b); i += 8 {
+		x := binary.LittleEndian.Uint64(b[i:])
+		// As special, and what is not ASCII: then none of its terms needs a mask.
+		if hit := (((x ^ ones*'"') - ones) | ((x ^ ones*'\\') - ones) | (x - ones*' ') | x) & highs; hit != 0 {
+			i += bits.TrailingZeros64(hit) / 8
+			if b[i] != '"' {
+				return nil, false
+			}
+			s.i = i + 1
+			return b[start:i], true
+		}
+	}
+	return nil, false
 }
 
 // quoted steps over a string and returns what is between the quotes.
@@ -93,7 +128,7 @@ func (s *Scanner) quoted(what string) (raw []byte, escaped bool, err error) {
 // same.
 func (s *Scanner) Int() (int64, error) {
 	s.space()
-	if n, size := digits(s.b[s.i:]); size > 0 {
+	if n, size := s.digitsAt(s.i); size > 0 {
 		s.i += size
 		return n, nil
 	}
@@ -118,19 +153,59 @@ func (s *Scanner) Int() (int64, error) {
 	return int64(f), nil
 }
 
-// digits reads the form that nearly all numbers have: 1 to 19 digits, the first
-// not 0, and then no more of the number. Else the size is 0.
-func digits(b []byte) (n int64, size int) {
-	u := uint64(0)
-	for size < len(b) && b[size]-'0' <= 9 {
-		u = u*10 + uint64(b[size]-'0')
-		size++
+// OptInt returns the next value, a whole number or null, and whether it is a number.
+func (s *Scanner) OptInt() (n int64, known bool, err error) {
+	if n, size := s.digitsAt(s.i); size > 0 {
+		s.i += size
+		return n, true, nil
 	}
-	if size == 0 || size > 19 || u > math.MaxInt64 || b[0] == '0' && size > 1 || size < len(b) && (b[size] == '.' || b[size]|0x20 == 'e') {
+	if s.Null() {
+		return 0, false, nil
+	}
+	n, err = s.Int()
+	return n, true, err
+}
+
+// digitsAt reads, at an offset, the form that nearly all numbers have: 1 to 19 digits, the
+// first not 0 if there are more, and then no more of the number. Else the size is 0.
+func (s *Scanner) digitsAt(i int) (n int64, size int) {
+	if i >= len(s.b) {
 		return 0, 0
 	}
-	return int64(u), size
+	here := s.ahead(i)
+	x := binary.LittleEndian.Uint64(here[:]) ^ ones*'0'
+	rest := others(x)
+	if rest == 0 {
+		n, size = eight(x), 8
+		x = binary.LittleEndian.Uint64(here[8:]) ^ ones*'0'
+		if rest = others(x); rest == 0 {
+			n, size = n*1e8+eight(x), 16
+			x = binary.LittleEndian.Uint64(here[16:]) ^ ones*'0'
+			rest = others(x)
+		}
+	}
+	k := bits.TrailingZeros64(rest) &^ 7
+	if size += k / 8; size == 0 || size > 19 || size > 1 && here[0] == '0' {
+		return 0, 0
+	}
+	n = n*powers[k/8&7] + eight(x<<(64-k)) // a shift by 64, too, gives 0 digits
+	if c := here[size]; n < 0 || c == '.' || c|0x20 == 'e' {
+		return 0, 0
+	}
+	return n, size
 }
+
+// others marks the bytes of x that are above 9 by their high bits. Above the lowest
+// it may mark others.
+func others(x uint64) uint64 { return (x + ones*(0x80-10) | x) & highs }
+
+// eight is the number of eight digits from 0 to 9, the first in the lowest byte.
+func eight(x uint64) int64 {
+	x = x*10 + x>>8 // pairs, in every other byte
+	return int64(((x&0x000000ff000000ff)*(100+1000000<<32) + (x>>16&0x000000ff000000ff)*(1+10000<<32)) >> 32)
+}
+
+var powers = [8]int64{1, 10, 100, 1e3, 1e4, 1e5, 1e6, 1e7}
 
 // Float returns the next value, a number.
 func (s *Scanner) Float() (float64, error) {
@@ -236,10 +311,19 @@ func (s *Scanner) Raw() ([]byte, error) {
 func (s *Scanner) Skip() error {
 	switch s.Peek() {
 	case '{':
-		return s.Object(nil, nil)
+		m := s.Members(nil)
+		for m.Next() {
+		}
+		return m.err
 	case '[':
-		return s.Array(nil)
+		e := s.Elements()
+		for e.Next() {
+		}
+		return e.err
 	case '"':
+		if _, ok := s.ascii(); ok {
+			return nil
+		}
 		raw, escaped, err := s.quoted("a string")
 		if err == nil && escaped {
 			err = s.checkEscapes(raw)

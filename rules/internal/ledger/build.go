@@ -53,7 +53,7 @@ type Input struct {
 	// Figures are AIPerf's own, for its token estimates; may be nil.
 	Figures iter.Seq2[aiperf.Figures, error]
 	// Server is the file of terminal records; nil if there is none, as for a
-	// run that was imported.
+	// run that was imported. An *aiperf.Gap in it is one that could not be read.
 	Server iter.Seq2[*record.Record, error]
 
 	Summary       *aiperf.Summary // nil if AIPerf wrote none
@@ -61,8 +61,23 @@ type Input struct {
 	ContextWindow int64         // of the server, in tokens; 0 if not known
 	PromptCache   bool          // the server may use one, as declared
 	Tolerance     time.Duration // 0 for DefaultTolerance
+	Due           Due           // nil without a schedule
 	Conditions    Conditions
+	Inspector     Inspector // may be nil
 }
+
+// Inspector looks at the entries as a whole, where a workload means more than
+// single requests.
+type Inspector interface {
+	// Look is called with each entry in the order of the ledger, before it is
+	// handed out. It may complete the entry.
+	Look(e *Entry, found Found)
+	// End is called after the last.
+	End(found Found)
+}
+
+// Found takes a piece of evidence. An empty request id stands for the whole run.
+type Found func(code Code, severity Severity, requestID, detail string, args ...any)
 
 // Build closes the ledger: it hands the entries to each, one after the other in
 // the order of the ledger, and returns their summary. An entry is each's to keep.
@@ -74,7 +89,7 @@ func Build(in Input, each func(*Entry) error) (Summary, error) {
 	if in.Tolerance == 0 {
 		in.Tolerance = DefaultTolerance
 	}
-	b := &builder{in: in, each: each, found: findings{}, names: names{number: map[string]uint64{}}, zero: math.MaxInt64, outcomes: map[record.Outcome]int{}}
+	b := &builder{in: in, each: each, found: findings{}, names: names{number: map[string]int{}}, zero: math.MaxInt64, outcomes: map[record.Outcome]int{}}
 	err := errors.Join(b.checkPlan(), b.readFigures(), b.readClient(in.Probes, Probe), b.readClient(in.Client, ""), b.readServer())
 	if err != nil {
 		return Summary{}, err
@@ -84,6 +99,7 @@ func Build(in Input, each func(*Entry) error) (Summary, error) {
 	}
 	b.order()
 	b.clockStep()
+	b.tally.schedule = b.schedule()
 	return b.close()
 }
 
@@ -112,7 +128,8 @@ type builder struct {
 	gains     gains
 	watch     watch
 	tally     tally
-	zero      int64 // the first dispatch by the client's monotonic clock
+	zero      int64  // the first dispatch by the client's monotonic clock
+	leastLate *int64 // the latest that a schedule can have begun, wall clock; nil if not known
 }
 
 // row is a request of the client: what its order depends on, and where the rest is.

@@ -6,12 +6,17 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"assay/rules/internal/aiperf"
 )
 
 // order puts the requests in the order of the ledger: by phase, then the client's
 // start, then id.
 func (b *builder) order() {
 	slices.SortFunc(b.rows, func(x, y row) int {
+		if x.phase == y.phase && x.start != y.start {
+			return cmp.Compare(x.start, y.start)
+		}
 		return cmp.Or(cmp.Compare(x.phase, y.phase), b.byStart(&x, &y))
 	})
 }
@@ -20,7 +25,8 @@ func (b *builder) byStart(x, y *row) int {
 	if c := cmp.Compare(x.start, y.start); c != 0 {
 		return c
 	}
-	return cmp.Or(bytes.Compare(b.ids.text(x.id), b.ids.text(y.id)), cmp.Compare(x.at, y.at))
+	var xs, ys [64]byte
+	return cmp.Or(bytes.Compare(b.ids.append(xs[:0], x.id), b.ids.append(ys[:0], y.id)), cmp.Compare(x.at, y.at))
 }
 
 // clockStep compares the client's two clocks between the first and the last third
@@ -29,17 +35,23 @@ func (b *builder) clockStep() {
 	var stamped []*row
 	for i := range b.rows {
 		if b.rows[i].stepped {
-			stamped = append(stamped, &b.rows[i])
+			stamped = append(roomy(stamped), &b.rows[i])
 		}
 	}
 	third := len(stamped) / 3
 	if third < 3 {
 		return
 	}
-	slices.SortFunc(stamped, b.byStart) // phases may overlap
+	if !slices.IsSortedFunc(stamped, b.byStart) { // phases may overlap
+		slices.SortFunc(stamped, b.byStart)
+	}
 	median := func(part []*row) int64 {
-		slices.SortFunc(part, func(x, y *row) int { return cmp.Compare(x.step, y.step) })
-		return part[len(part)/2].step
+		steps := make([]int64, len(part))
+		for i, r := range part {
+			steps[i] = r.step
+		}
+		slices.Sort(steps)
+		return steps[len(steps)/2]
 	}
 	moved := median(stamped[len(stamped)-third:]) - median(stamped[:third])
 	if max(moved, -moved) > int64(time.Millisecond) {
@@ -67,6 +79,9 @@ func (b *builder) close() (Summary, error) {
 	}
 	b.checkAIPerf()
 	b.judgeRun()
+	if b.in.Inspector != nil {
+		b.in.Inspector.End(b.found.add)
+	}
 	s := b.tally.summary()
 	s.Plan = b.in.Plan
 	s.ServerOutcomes = b.outcomes
@@ -84,7 +99,8 @@ func (b *builder) closePhase(phase Phase, rows []row, lost []lost) error {
 	n := 0
 	for judged := range inOrder((len(rows)+batchSize-1)/batchSize, func() func(int) batch { return b.judges(rows) }) {
 		b.found.merge(judged.found)
-		for _, d := range judged.drafts {
+		for i := range judged.drafts {
+			d := &judged.drafts[i]
 			b.repeated(d, &rows[n])
 			b.detect(d)
 			if b.in.Plan.Places[phase] != nil {
@@ -116,7 +132,7 @@ func (b *builder) closePhase(phase Phase, rows []row, lost []lost) error {
 
 // batch is some requests in order, with what was found out about them.
 type batch struct {
-	drafts []*draft
+	drafts []draft
 	found  findings
 }
 
@@ -127,13 +143,13 @@ func (b *builder) judges(rows []row) func(int) batch {
 	j := judge{builder: b}
 	return func(i int) batch {
 		rows := rows[i*batchSize : min((i+1)*batchSize, len(rows))]
-		judged := batch{make([]*draft, len(rows)), findings{}}
+		judged := batch{make([]draft, len(rows)), findings{}}
 		j.found = judged.found
 		for i := range rows {
-			d := j.unpack(&rows[i])
+			d := &judged.drafts[i]
+			j.unpack(&rows[i], d)
 			j.match(d, rows[i].id)
 			j.judge(d, rows[i].id)
-			judged.drafts[i] = d
 		}
 		return judged
 	}
@@ -144,29 +160,32 @@ func (b *builder) emit(e *Entry, unplanned bool) error {
 		e.Unplanned = true
 		b.found.add(PlanMismatch, Blocking, e.RequestID, "%s request beyond the %d that were planned", e.Phase, b.in.Plan.of(e.Phase))
 	}
+	b.onSchedule(e)
+	if b.in.Inspector != nil {
+		b.in.Inspector.Look(e, b.found.add)
+	}
 	b.tally.add(e)
 	return b.each(e)
 }
 
-// unpack returns a request of the client, as far as its record tells.
-func (b *judge) unpack(row *row) *draft {
-	d := &draft{kept: &kept{}}
+// unpack fills in a request of the client, as far as its record tells.
+func (b *judge) unpack(row *row, d *draft) {
+	d.kept = b.room()
 	c := codec{b: b.store.at(row.at), unpacking: true, names: &b.names, texts: &b.texts, numbers: d.numbers[:0]}
 	c.draft(d)
 	d.used = len(c.numbers)
 	d.Phase, d.Client = Phases[row.phase], &d.client
 	d.client.Chunks = d.stream.chunks
-	b.texts.add(&d.RequestID, b.ids.text(row.id))
-	b.texts.addHex(&d.client.TextSHA256, d.text)
-	b.texts.addHex(&d.client.BodySHA256, d.body)
+	b.buf = b.ids.append(b.buf[:0], row.id)
+	d.RequestID = b.texts.String(b.buf)
+	d.client.TextSHA256, d.client.BodySHA256 = inHex(&b.texts, d.text), inHex(&b.texts, d.body)
 	if d.prompt > 0 {
-		b.texts.addHex(&d.client.PromptSHA256, [32]byte(b.prompts.text(d.prompt-1)))
+		b.buf = b.prompts.append(b.buf[:0], d.prompt-1)
+		d.client.PromptSHA256 = inHex(&b.texts, aiperf.Digest(b.buf))
 	}
-	b.texts.set()
 	if d.Phase != Probe {
 		d.client.StartNS, d.client.EndNS = b.offset(d, d.perf.start), b.offset(d, d.perf.end)
 	}
-	return d
 }
 
 // offset counts a monotonic stamp of the client from the first dispatch.

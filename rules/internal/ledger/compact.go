@@ -2,9 +2,10 @@ package ledger
 
 import (
 	"encoding/binary"
-	"encoding/hex"
+	"math/bits"
 
 	"assay/rules/internal/aiperf"
+	"assay/rules/internal/jsonl"
 	"assay/rules/internal/record"
 )
 
@@ -12,34 +13,55 @@ import (
 // held at once, packed: one takes some hundred bytes on either side, without a
 // pointer that a collection of garbage would have to follow.
 
-// codec packs and unpacks, by one and the same list of fields. Numbers are
-// varints, since most are small or absent.
+// codec packs and unpacks, by one and the same list of fields. A number is its size
+// in bytes and these bytes: most are small, and so there is no loop over bytes.
 type codec struct {
-	b         []byte
+	b         []byte // slack bytes or more are behind what is packed
+	at        int    // in b
 	unpacking bool
 	numbers   []int64 // those that were unpacked
 	names     *names
-	texts     *texts // where unpacked ones go
+	texts     *jsonl.Texts // where unpacked ones go
+}
+
+// slack is how many bytes are touched beyond a number, at most.
+const slack = 8
+
+// absent stands where a number has its size.
+const absent = 0xff
+
+// begin makes room for all that is packed before the first text.
+func (c *codec) begin() {
+	if !c.unpacking {
+		c.room(most)
+	}
+}
+
+// packed is what was packed.
+func (c *codec) packed() []byte { return c.b[:c.at] }
+
+// room makes room for n bytes.
+func (c *codec) room(n int) {
+	if short := c.at + n + slack - len(c.b); short > 0 {
+		c.b = append(c.b, make([]byte, short)...)
+		c.b = c.b[:cap(c.b)]
+	}
 }
 
 func (c *codec) int(v *int64) {
+	here := (*[1 + slack]byte)(c.b[c.at:])
 	if !c.unpacking {
-		c.b = binary.AppendVarint(c.b, *v)
+		x := uint64(*v)<<1 ^ uint64(*v>>63) // the sign is the lowest bit
+		size := (bits.Len64(x) + 7) / 8
+		here[0] = byte(size)
+		binary.LittleEndian.PutUint64(here[1:], x)
+		c.at += 1 + size
 		return
 	}
-	n := 0
-	*v, n = binary.Varint(c.b)
-	c.b = c.b[n:]
-}
-
-func (c *codec) uint(v *uint64) {
-	if !c.unpacking {
-		c.b = binary.AppendUvarint(c.b, *v)
-		return
-	}
-	n := 0
-	*v, n = binary.Uvarint(c.b)
-	c.b = c.b[n:]
+	size := int(here[0])
+	x := binary.LittleEndian.Uint64(here[1:]) & (1<<(8*size) - 1)
+	*v = int64(x>>1) ^ -int64(x&1)
+	c.at += 1 + size
 }
 
 func (c *codec) count(v *int) {
@@ -48,117 +70,139 @@ func (c *codec) count(v *int) {
 	*v = int(n)
 }
 
-// known packs which of the numbers are, and those.
+// known packs numbers that may be absent.
 func (c *codec) known(values ...**int64) {
-	bits := uint64(0)
-	for i, v := range values {
-		if *v != nil {
-			bits |= 1 << i
-		}
-	}
-	c.uint(&bits)
-	for i, v := range values {
-		if bits>>i&1 == 0 {
+	for _, v := range values {
+		switch {
+		case c.unpacking && c.b[c.at] == absent:
+			c.at++
 			continue
-		}
-		if c.unpacking {
+		case c.unpacking:
 			c.numbers = append(c.numbers, 0)
 			*v = &c.numbers[len(c.numbers)-1]
+		case *v == nil:
+			c.b[c.at] = absent
+			c.at++
+			continue
 		}
 		c.int(*v)
 	}
 }
 
 func (c *codec) flags(flags ...*bool) {
-	bits := uint64(0)
-	for i, f := range flags {
-		if *f {
-			bits |= 1 << i
+	here := c.b[c.at:]
+	c.at += 2
+	if !c.unpacking {
+		set := uint16(0)
+		for i, f := range flags {
+			if *f {
+				set |= 1 << (i & 15)
+			}
 		}
+		binary.LittleEndian.PutUint16(here, set)
+		return
 	}
-	c.uint(&bits)
+	set := binary.LittleEndian.Uint16(here)
 	for i, f := range flags {
-		*f = bits>>i&1 != 0
+		*f = set>>(i&15)&1 != 0
 	}
 }
 
 func (c *codec) text(s *string) {
-	n := uint64(len(*s))
-	c.uint(&n)
+	n := len(*s)
+	c.count(&n)
 	if !c.unpacking {
-		c.b = append(c.b, *s...)
+		c.room(n + most)
+		copy(c.b[c.at:], *s)
+	} else {
+		*s = c.texts.String(c.b[c.at : c.at+n])
+	}
+	c.at += n
+}
+
+// most is more than all that is packed between two texts.
+const most = 1 << 10
+
+// id packs a text that most often is a UUID.
+func (c *codec) id(s *string) {
+	if !c.unpacking {
+		c.room(len(*s) + most)
+		c.at = len(shorten(c.b[:c.at], *s))
 		return
 	}
-	c.texts.add(s, c.b[:n])
-	c.b = c.b[n:]
-}
-
-// texts collects the strings of an entry, which then share one piece of memory.
-type texts struct {
-	b    []byte
-	to   []*string
-	ends []int
-}
-
-func (t *texts) add(to *string, text []byte) {
-	if len(text) > 0 {
-		t.b = append(t.b, text...)
-		t.to, t.ends = append(t.to, to), append(t.ends, len(t.b))
+	var text [64]byte
+	short := c.b[c.at:]
+	*s = c.texts.String(lengthen(text[:0], short))
+	if c.at += 17; short[0] != 1 {
+		size, n := binary.Uvarint(short)
+		c.at += n + int(size/2) - 17
 	}
 }
 
-func (t *texts) addHex(to *string, sum aiperf.Digest) {
-	if sum != (aiperf.Digest{}) {
-		t.b = hex.AppendEncode(t.b, sum[:])
-		t.to, t.ends = append(t.to, to), append(t.ends, len(t.b))
+// inHex is the digest as text, none as "".
+func inHex(texts *jsonl.Texts, sum aiperf.Digest) string {
+	if sum == (aiperf.Digest{}) {
+		return ""
 	}
+	var text [2 * len(sum)]byte
+	for i, v := range sum {
+		binary.LittleEndian.PutUint16(text[2*i:], hexPairs[v])
+	}
+	return texts.String(text[:])
 }
 
-func (t *texts) set() {
-	all, start := string(t.b), 0
-	for i, to := range t.to {
-		*to = all[start:t.ends[i]]
-		start = t.ends[i]
+// hexPairs has the two digits of each byte, the first in the lower half.
+var hexPairs = func() (pairs [256]uint16) {
+	const digits = "0123456789abcdef"
+	for v := range pairs {
+		pairs[v] = uint16(digits[v>>4]) | uint16(digits[v&15])<<8
 	}
-	t.b, t.to, t.ends = t.b[:0], t.to[:0], t.ends[:0]
-}
+	return pairs
+}()
 
 // name packs a text that many requests share.
 func (c *codec) name(s *string) {
-	x := uint64(0)
 	if !c.unpacking {
-		x = c.names.of(*s)
+		x := int64(c.names.of(*s))
+		c.int(&x)
+		return
 	}
-	if c.uint(&x); c.unpacking {
-		*s = c.names.list[x]
-	}
+	x := int64(0)
+	c.int(&x)
+	*s = c.names.list[x]
 }
 
 // names numbers texts of which there are few.
 type names struct {
 	list   []string
-	number map[string]uint64
+	number map[string]int
+	last   [16]int // found before, by length: most often it is the same again
 }
 
-func (n *names) of(s string) uint64 {
+func (n *names) of(s string) int {
+	last := &n.last[len(s)%len(n.last)]
+	if *last < len(n.list) && n.list[*last] == s {
+		return *last
+	}
 	x, ok := n.number[s]
 	if !ok {
-		x = uint64(len(n.list))
+		x = len(n.list)
 		n.number[s], n.list = x, append(n.list, s)
 	}
+	*last = x
 	return x
 }
 
 // digest packs a hex digest; what is in another form stays as it is.
 func (c *codec) digest(s *string) {
 	var sum aiperf.Digest
-	inHex := !c.unpacking && lowerHex(&sum, *s)
-	if c.flags(&inHex); !inHex {
+	short := !c.unpacking && lowerHex(&sum, *s)
+	if c.flags(&short); !short {
 		c.text(s)
 		return
 	}
 	if c.binary((*[32]byte)(&sum)); c.unpacking {
-		c.texts.addHex(s, sum)
+		*s = inHex(c.texts, sum)
 	}
 }
 
@@ -187,19 +231,22 @@ var fromHex = func() (values [256]byte) {
 }()
 
 func (c *codec) binary(sum *[32]byte) {
-	if !c.unpacking {
-		c.b = append(c.b, sum[:]...)
-		return
+	here := (*[32]byte)(c.b[c.at:])
+	if c.unpacking {
+		*sum = *here
+	} else {
+		*here = *sum
 	}
-	c.b = c.b[copy(sum[:], c.b):]
+	c.at += len(sum)
 }
 
 // draft packs what readClient found out about a request.
 func (c *codec) draft(d *draft) {
+	c.begin()
 	f, client := &d.facts, &d.client
 	c.flags(&f.cancelled, &f.failure, &f.after, &f.overload, &f.refusal, &f.ended, &f.streamed, &f.finished,
 		&f.malformed, &f.content, &f.closed, &d.seen.text, &d.seen.reasoning, &d.tools, &client.Stream, &client.AIPerfSuccess)
-	c.text(&d.CorrelationID)
+	c.id(&d.CorrelationID)
 	c.text(&d.Place.Conversation)
 	c.int(&d.Place.Turn)
 	c.int(&f.status)
@@ -220,14 +267,15 @@ func (c *codec) draft(d *draft) {
 		c.binary((*[32]byte)(&d.text))
 	}
 	c.binary((*[32]byte)(&d.body))
-	prompt := uint64(d.prompt)
-	c.uint(&prompt)
+	prompt := int64(d.prompt)
+	c.int(&prompt)
 	d.prompt = symbol(prompt)
 }
 
 // record packs what the ledger needs of a server's record, apart from its id. An
 // unpacked one has its account of the call in task.
 func (c *codec) record(r *record.Record, task *record.Task) {
+	c.begin()
 	made, called := r.IDSource == "server", r.Task != nil
 	c.flags(&made, &r.Repeated, &called)
 	c.name((*string)(&r.Outcome))
@@ -236,6 +284,7 @@ func (c *codec) record(r *record.Record, task *record.Task) {
 	c.int(&r.ReceivedWallNS)
 	c.int(&r.TotalNS)
 	c.known(&r.QueueNS, &r.FirstWriteNS)
+	c.digest(&r.PromptSHA256)
 	if made {
 		r.IDSource = "server"
 	}

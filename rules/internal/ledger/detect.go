@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"math"
+	"strings"
 	"time"
 
 	"assay/rules/internal/aiperf"
@@ -95,7 +96,7 @@ func (b *builder) pace(d *draft) {
 		w.slowest = max(w.slowest, *l)
 	}
 	if lag := value(d.seen.lag); lag > int64(MedianLag) {
-		w.late = append(w.late, late{d.RequestID, lag})
+		w.late = append(w.late, late{strings.Clone(d.RequestID), lag})
 	}
 }
 
@@ -144,15 +145,20 @@ func (b *builder) reasoning(d *draft) {
 }
 
 // cacheAcross: a declared cache may serve a conversation its own earlier turns.
-// What is cached beyond these came from others; below half of the prompt that
-// is the chat template and the system's part, which all share.
+// What is cached beyond these came from others. Below half of the prompt that is
+// the chat template and the system's part, which all share; and so is what the
+// server counts beyond the client's estimate, which is of the text alone.
 func (b *builder) cacheAcross(d *draft) {
 	if !b.in.PromptCache {
 		return // any cached token is a finding of its own
 	}
 	own := b.watch.turns[d.CorrelationID]
 	cached, prompt := value(d.Tokens.Cached), value(d.Tokens.Prompt)
-	if foreign := cached - own; d.Phase == Measured && 2*foreign > prompt {
+	template := int64(0)
+	if text := value(d.Tokens.ClientPromptEstimate); text > 0 {
+		template = prompt - text
+	}
+	if foreign := cached - own; d.Phase == Measured && 2*foreign > prompt && foreign > template {
 		b.found.add(CacheAcross, Warning, d.RequestID, "%d of %d prompt tokens were cached, %d came with earlier turns of the conversation", cached, prompt, own)
 	}
 	if d.CorrelationID == "" {

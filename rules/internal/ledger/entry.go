@@ -57,9 +57,13 @@ type Entry struct {
 	Join          Join     `json:"join,omitempty"`
 	HiddenRetries int      `json:"hidden_retries,omitempty"`
 	Identity      Identity `json:"identity"`
-	Client        *Client  `json:"client,omitempty"`
-	Server        *Server  `json:"server,omitempty"`
-	Tokens        Tokens   `json:"tokens"`
+	// History is set for a turn of a conversation.
+	History *History `json:"history,omitempty"`
+	// Schedule is set for a request that was due at a time of its own.
+	Schedule *Scheduled `json:"schedule,omitempty"`
+	Client   *Client    `json:"client,omitempty"`
+	Server   *Server    `json:"server,omitempty"`
+	Tokens   Tokens     `json:"tokens"`
 	// Reject is set for Rejected, if the time is known.
 	Reject *Reject `json:"reject,omitempty"`
 }
@@ -131,8 +135,20 @@ type Server struct {
 	// Withheld says why the times are absent, "" if they are not.
 	Withheld string `json:"withheld,omitempty"`
 
+	PromptSHA256 string `json:"prompt_sha256,omitempty"`
 	TextSHA256   string `json:"text_sha256,omitempty"`
 	FinishReason string `json:"finish_reason,omitempty"`
+}
+
+// History compares the messages that the server received with those that the
+// conversation must have had by then: see package history.
+type History struct {
+	Messages Verdict `json:"messages"`
+	// Gap says that an earlier turn has no whole reply.
+	Gap bool `json:"gap"`
+	// Answer says what the answer is worth by the family's reference for this
+	// history: equal, near_tie, wrong; absent if it was not judged.
+	Answer string `json:"answer,omitempty"`
 }
 
 // Tokens are the server's counts, as the client received them or else from the

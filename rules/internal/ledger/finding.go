@@ -23,6 +23,9 @@ const (
 	EmptyAnswers         Code = "empty_answers"
 	FasterRepeats        Code = "faster_repeats"
 	HiddenRetry          Code = "hidden_retry"
+	HistoryAnswers       Code = "history_answers"
+	HistoryDiffers       Code = "history_differs"
+	HistoryGap           Code = "history_gap"
 	IdentityMismatch     Code = "identity_mismatch"
 	DisagreesWithAIPerf  Code = "ledger_disagrees_with_aiperf"
 	NegativeDuration     Code = "negative_duration"
@@ -40,6 +43,7 @@ const (
 	SummaryMismatch      Code = "summary_mismatch"
 	TokenCountsDiffer    Code = "token_counts_differ"
 	TornExport           Code = "torn_export"
+	TurnOrder            Code = "turn_order"
 	WallClocksDiffer     Code = "wall_clocks_differ"
 	WrongRun             Code = "wrong_run"
 )
@@ -102,6 +106,9 @@ var Kinds = []Kind{
 	{EmptyAnswers, []Severity{Blocking}, "requests ended well without content", "they are in no latency or throughput figure"},
 	{FasterRepeats, []Severity{Warning, Info}, "repeated prompts had their first token much sooner than the first time", "a prompt cache answered; times are not those of a cold prompt"},
 	{HiddenRetry, []Severity{Blocking}, "the server saw a request id more often than the client sent it", "the run breaks the rule of one attempt for each request"},
+	{HistoryAnswers, []Severity{Blocking, Warning}, "answers that depend on earlier turns are not those of the family's reference", "nothing shows that the history was taken into account"},
+	{HistoryDiffers, []Severity{Blocking, Warning}, "the server did not receive the history that the conversation had", "these answers are not those of the conversation"},
+	{HistoryGap, []Severity{Warning}, "turns came after one that has no whole reply", "their prompts are not those of an undisturbed conversation"},
 	{IdentityMismatch, []Severity{Blocking}, "the native answer is not the one that the client received", "the run cannot be qualified"},
 	{DisagreesWithAIPerf, []Severity{Warning}, "AIPerf and the ledger judge requests differently", "AIPerf's own figures are over another set of requests"},
 	{NegativeDuration, []Severity{Blocking}, "time stamps run backwards", "the durations of these requests are withheld"},
@@ -118,7 +125,8 @@ var Kinds = []Kind{
 	{StreamNotIncremental, []Severity{Warning}, "streams did not arrive as they were generated", "time to first token and inter-token latency are withheld"},
 	{SummaryMismatch, []Severity{Warning}, "AIPerf's summary does not say what its records hold", "the summary is not used"},
 	{TokenCountsDiffer, []Severity{Info}, "the client's token estimate is more than 10 % off the server's count", "the server's count is used; the estimate stands beside it"},
-	{TornExport, []Severity{Blocking, Warning}, "records could not be read to their end", "what they would have told is incomplete, not lost"},
+	{TornExport, []Severity{Blocking, Warning}, "records that could not be read whole", "what they would have told is incomplete; the others are not lost"},
+	{TurnOrder, []Severity{Blocking}, "turns were not sent one after the other, in their own conversation", "these requests are no conversation"},
 	{WallClocksDiffer, []Severity{Warning}, "the wall clocks of client and server do not fit each other", "durations stand; events of the two cannot be put in one order"},
 	{WrongRun, []Severity{Blocking}, "records that are not of this run", "nothing that rests on them is evidence of this run"},
 }

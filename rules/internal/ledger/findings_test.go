@@ -37,9 +37,15 @@ func TestFindings(t *testing.T) {
 		{ledger.AIPerfExit, "complete", func(r *run) { r.in.Summary.IsComplete = ptr(true) }, none, nil},
 
 		{ledger.AmbiguousID, "one id twice", func(r *run) { r.clients[5].ID = "r004" }, ledger.Blocking, []string{"r004", "r004"}},
+		{ledger.AmbiguousID, "no records of the server", func(r *run) { r.clients[5].ID, r.records = "r004", nil }, ledger.Blocking, []string{"r004", "r004"}},
 		{ledger.AmbiguousID, "no id twice", func(r *run) { r.clients[5].ID, r.clients[6].ID = "", "" }, none, nil},
 
 		{ledger.CacheAcross, "more than half of a first turn", func(r *run) { r.in.PromptCache = true; r.clients[9].Response.Usage.Cached = ptr(int64(11)) }, ledger.Warning, []string{"r009"}},
+		{ledger.CacheAcross, "no more than the template", func(r *run) {
+			r.in.PromptCache = true
+			r.clients[9].Response.Usage.Cached = ptr(int64(11))
+			r.figures[9].InputTokens = ptr(int64(8)) // so 12 of the 20 are the template's
+		}, none, nil},
 		{ledger.CacheAcross, "half of a first turn", func(r *run) { r.in.PromptCache = true; r.clients[9].Response.Usage.Cached = ptr(int64(10)) }, none, nil},
 		{ledger.CacheAcross, "its own earlier turn", func(r *run) { r.converse(32) }, none, nil},
 		{ledger.CacheAcross, "its own and others'", func(r *run) { r.converse(32 + 21) }, ledger.Warning, []string{last}},
@@ -210,6 +216,17 @@ func TestFindings(t *testing.T) {
 			r.torn = &aiperf.Gap{ID: last, Err: fmt.Errorf("torn")}
 		}, ledger.Blocking, []string{last}},
 		{ledger.TornExport, "of AIPerf's figures", func(r *run) { r.in.Figures = failing[aiperf.Figures](&aiperf.Gap{Err: fmt.Errorf("torn")}) }, ledger.Warning, []string{""}},
+		{ledger.TornExport, "of a record of the server", func(r *run) {
+			r.in.Server = func(yield func(*record.Record, error) bool) {
+				for _, s := range r.records {
+					if !yield(s, nil) {
+						return
+					}
+				}
+				yield(nil, &aiperf.Gap{Err: fmt.Errorf("damaged")})
+			}
+			r.records = nil
+		}, ledger.Blocking, []string{""}},
 		{ledger.TornExport, "no figures", func(r *run) { r.figures = nil }, none, nil},
 
 		{ledger.WallClocksDiffer, "received before it was sent", func(r *run) { r.records[9].ReceivedWallNS = r.clients[9].StartWallNS - 20*msec - 1 }, ledger.Warning, nil},
@@ -267,7 +284,12 @@ func TestFindings(t *testing.T) {
 			}
 		})
 	}
+	// An inspector's are tested where it is.
+	inspected := []ledger.Code{ledger.HistoryAnswers, ledger.HistoryDiffers, ledger.HistoryGap, ledger.TurnOrder}
 	for _, k := range ledger.Kinds {
+		if slices.Contains(inspected, k.Code) {
+			continue
+		}
 		if tested[k.Code] != [2]bool{true, true} {
 			t.Errorf("%s is not tested both ways", k.Code)
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"assay/rules/internal/jsonl"
 	"assay/rules/internal/record"
 )
 
@@ -13,19 +14,32 @@ type judge struct {
 	*builder
 	found   findings
 	matched []unpacked // of one id
-	texts   texts
+	texts   jsonl.Texts
+	free    []kept
+	buf     []byte
+}
+
+// room returns memory for an entry. Several are allocated at once: one each would
+// take as long as the rest, and more would stay with one that is kept.
+func (b *judge) room() *kept {
+	if len(b.free) == 0 {
+		b.free = make([]kept, 16)
+	}
+	k := &b.free[0]
+	b.free = b.free[1:]
+	return k
 }
 
 // match attaches a server record to a client record by request id.
 func (b *judge) match(d *draft, id symbol) {
-	if b.in.Server == nil {
-		return
-	}
 	p := b.parties[id]
+	if p.sent > 1 {
+		b.found.add(AmbiguousID, Blocking, d.RequestID, "%d client and %d server records", p.sent, len(b.recordsOf(p)))
+	}
 	switch {
+	case b.in.Server == nil:
 	case p.sent > 1:
 		d.Join = Ambiguous
-		b.found.add(AmbiguousID, Blocking, d.RequestID, "%d client and %d server records", p.sent, len(b.recordsOf(p)))
 	case d.RequestID == "" || p.first < 0:
 		d.Join = ClientOnly
 	default:
@@ -53,7 +67,6 @@ func (b *judge) recordsOf(p party) []unpacked {
 func (b *judge) unpackRecord(i int32, r *unpacked) {
 	c := codec{b: b.store.at(b.records[i].at), unpacking: true, names: &b.names, texts: &b.texts, numbers: r.numbers[:0]}
 	c.record(&r.Record, &r.task)
-	b.texts.set()
 }
 
 func (b *judge) retries(d *draft, records []unpacked) {
@@ -123,7 +136,7 @@ func (d *draft) timeToRefusal() {
 // spent after its first increment, if known.
 func (b *judge) attach(d *draft) (decode *int64) {
 	rec := d.record
-	d.server = Server{Outcome: rec.Outcome, Reason: rec.Reason, Status: rec.Status}
+	d.server = Server{Outcome: rec.Outcome, Reason: rec.Reason, Status: rec.Status, PromptSHA256: rec.PromptSHA256}
 	d.Server = &d.server
 	if t := rec.Task; t != nil {
 		d.Server.Scope, d.Server.TextSHA256, d.Server.FinishReason = t.Scope, t.TextSHA256, t.FinishReason
@@ -173,7 +186,7 @@ func identity(d *draft) Identity {
 	t := d.record.Task
 	// The digest covers text; the arguments of a tool call are not in it.
 	if t.TextSHA256 != "" && !d.tools {
-		id.Text = verdict(strings.EqualFold(t.TextSHA256, textDigest(d.Client)))
+		id.Text = verdict(t.TextSHA256 == textDigest(d.Client) || strings.EqualFold(t.TextSHA256, textDigest(d.Client)))
 	}
 	if t.CompletionTokens != nil && d.usage.Completion != nil {
 		id.Tokens = verdict(*t.CompletionTokens == *d.usage.Completion)

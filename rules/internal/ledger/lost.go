@@ -1,9 +1,9 @@
 package ledger
 
 import (
-	"bytes"
 	"iter"
 	"slices"
+	"strings"
 )
 
 // lost is a request that was sent and has no end in the client's records.
@@ -45,7 +45,7 @@ func (b *builder) lost() map[Phase][]lost {
 			if explained && missing[phase] > 0 {
 				severity = Warning
 			}
-			b.found.add(ServerOnlyRequest, severity, string(b.ids.text(l.id)), "status %d, outcome %s", r.Status, r.Outcome)
+			b.found.add(ServerOnlyRequest, severity, b.ids.text(l.id), "status %d, outcome %s", r.Status, r.Outcome)
 			if missing[phase] <= 0 {
 				continue
 			}
@@ -56,11 +56,11 @@ func (b *builder) lost() map[Phase][]lost {
 	for i := range b.strangers() {
 		var r unpacked
 		if j.unpackRecord(i, &r); r.IDSource == "server" {
-			b.found.add(ServerOnlyRequest, Blocking, string(b.ids.text(b.records[i].id)), "the id was made by the server: the request is not of this load generator")
+			b.found.add(ServerOnlyRequest, Blocking, b.ids.text(b.records[i].id), "the id was made by the server: the request is not of this load generator")
 		}
 	}
 	for _, all := range found {
-		slices.SortStableFunc(all, func(x, y lost) int { return bytes.Compare(b.ids.text(x.id), b.ids.text(y.id)) })
+		slices.SortStableFunc(all, func(x, y lost) int { return strings.Compare(b.ids.text(x.id), b.ids.text(y.id)) })
 	}
 	return found
 }
@@ -68,7 +68,7 @@ func (b *builder) lost() map[Phase][]lost {
 // incomplete is the entry of a request that is lost.
 func (b *builder) incomplete(phase Phase, l lost) *Entry {
 	d := &draft{kept: &kept{}}
-	d.Phase, d.Class, d.RequestID, d.Identity = phase, Incomplete, string(b.ids.text(l.id)), Identity{Unknown, Unknown, Unknown}
+	d.Phase, d.Class, d.RequestID, d.Identity = phase, Incomplete, b.ids.text(l.id), Identity{Unknown, Unknown, Unknown}
 	if l.record >= 0 {
 		var r unpacked
 		j := judge{builder: b, found: b.found}
@@ -127,6 +127,9 @@ func (b *builder) lostRequests() []lost {
 			continue
 		}
 		id := b.idOf(g.ID)
+		if b.parties[id].sent > 0 {
+			continue // its writer tried again, and the whole record is there
+		}
 		if i, ok := at[id]; ok {
 			all[i].phase = g.Phase
 			unnamed--

@@ -2,6 +2,7 @@ package ledger_test
 
 import (
 	"bytes"
+	"flag"
 	"fmt"
 	"io"
 	"runtime"
@@ -67,4 +68,32 @@ func TestMemoryIsBounded(t *testing.T) {
 	if used := peak - before; used > fixed+n*each {
 		t.Errorf("%d bytes at the peak for %d requests, more than %d and %d each", used, n, fixed, each)
 	}
+}
+
+var bytesRead = flag.Int64("bytes", 96<<20, "size of the export of TestMemoryDoesNotGrowWithSize, such as 20000000000")
+
+// Requests with a picture each: however many bytes there are, only the records that
+// are being read are held.
+func TestMemoryDoesNotGrowWithSize(t *testing.T) {
+	const picture, most = 1 << 20, 64 << 20
+	n := int(*bytesRead / picture)
+	var before, peak uint64
+	runtime.GC()
+	note(&before)
+	data := bytes.Repeat([]byte("A"), picture)
+	client := &written{n: n, peak: &peak, line: func(w io.Writer, i int) {
+		fmt.Fprintf(w, `{"metadata":{"x_request_id":"%d","benchmark_phase":"profiling","request_start_ns":%d},"start_perf_ns":%d,"status":200,"responses":[{"perf_ns":%d,"text":"{\"choices\":[{\"text\":\"x\",\"finish_reason\":\"stop\"}]}"}],"payload":{"prompt":"%s"}}`+"\n",
+			i, 1_796_000_000_000_000_000+i, i, i+5, data)
+	}}
+	s, err := ledger.Build(ledger.Input{Plan: ledger.Plan{Measured: n}, Client: aiperf.ReadRaw(client, "client", 0)}, func(*ledger.Entry) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := s.Counts[ledger.Measured][ledger.Completed]; got != n {
+		t.Errorf("%d of %d requests completed", got, n)
+	}
+	if used := peak - before; used > most {
+		t.Errorf("%d MiB at the peak for %d MiB, more than %d", used>>20, *bytesRead>>20, most>>20)
+	}
+	t.Logf("%d MiB read, %d MiB at the peak", *bytesRead>>20, (peak-before)>>20)
 }

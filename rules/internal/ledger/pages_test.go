@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -85,4 +86,30 @@ func severities(k ledger.Kind) string {
 		s = append(s, string(severity))
 	}
 	return strings.Join(s, " or ")
+}
+
+// Each code is found in a story, that is in a run of the real AIPerf.
+func TestEveryCodeHasAStory(t *testing.T) {
+	without := []ledger.Code{ledger.HistoryAnswers, ledger.TurnOrder} // their tests alone show them
+	scripts, err := filepath.Glob("../../../testdata/script/*.txtar")
+	if err != nil || len(scripts) == 0 {
+		t.Fatal(scripts, err)
+	}
+	var stories strings.Builder
+	for _, name := range scripts {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if strings.HasPrefix(line, "findings ") || strings.HasPrefix(line, "stdout ") {
+				stories.WriteString(line)
+			}
+		}
+	}
+	for _, k := range ledger.Kinds {
+		if !slices.Contains(without, k.Code) && !regexp.MustCompile(`\b`+string(k.Code)+`\b`).MatchString(stories.String()) {
+			t.Errorf("no story finds %s", k.Code)
+		}
+	}
 }

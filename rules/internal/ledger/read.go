@@ -36,7 +36,7 @@ func (b *builder) readFigures() error {
 			b.found.add(TornExport, Warning, "", "%v; the client's token estimates of this request are missing", err)
 		case err != nil:
 			return err
-		default:
+		case f.ID != "":
 			id := b.idOf(f.ID)
 			for int(id) >= len(b.estimates) {
 				b.estimates = append(b.estimates, estimate{})
@@ -49,7 +49,7 @@ func (b *builder) readFigures() error {
 
 // idOf returns the symbol of a request id.
 func (b *builder) idOf(id string) symbol {
-	x := b.ids.of(id)
+	x := symbolOf(&b.ids, id)
 	for int(x) >= len(b.parties) {
 		b.parties = append(roomy(b.parties), party{first: -1, last: -1})
 	}
@@ -66,12 +66,13 @@ func (b *builder) readClient(requests iter.Seq2[*aiperf.Request, error], phase P
 		switch {
 		case errors.As(err, &gap):
 			b.found.add(TornExport, Blocking, gap.ID, "%v", err)
-			b.gaps = append(b.gaps, gap)
+			b.gaps = append(b.gaps, &aiperf.Gap{ID: gap.ID, Phase: gap.Phase}) // its error holds a part of the line
 			continue
 		case err != nil:
 			return err
 		}
 		b.request(r, cmp.Or(phase, phaseOf(r.Phase)))
+		b.earliest(r, cmp.Or(phase, phaseOf(r.Phase)))
 	}
 	return nil
 }
@@ -119,7 +120,7 @@ func (b *builder) request(r *aiperf.Request, phase Phase) {
 	}
 	if r.Payload.PromptSHA256 != (aiperf.Digest{}) {
 		b.prompted++
-		d.prompt = b.prompts.of(string(r.Payload.PromptSHA256[:])) + 1
+		d.prompt = symbolOf(&b.prompts, r.Payload.PromptSHA256[:]) + 1
 	}
 	row := row{start: r.StartWallNS, id: b.idOf(r.ID), phase: int8(slices.Index(Phases, phase))}
 	if r.ID != "" {
@@ -131,9 +132,9 @@ func (b *builder) request(r *aiperf.Request, phase Phase) {
 		// A cancelled request has its wall stamp taken again.
 		row.step, row.stepped = r.StartWallNS-*start, !d.facts.cancelled
 	}
-	c2 := codec{b: b.scratch[:0], names: &b.names}
+	c2 := codec{b: b.scratch, names: &b.names}
 	c2.draft(&d)
-	row.at, b.scratch = b.store.put(c2.b), c2.b
+	row.at, b.scratch = b.store.put(c2.packed()), c2.b
 	b.rows = append(roomy(b.rows), row)
 }
 
@@ -179,9 +180,11 @@ func factsOf(r *aiperf.Request) facts {
 	if e := a.Failure; e != nil {
 		words = append(words, e.Code, e.Type, e.Message)
 	}
-	said := strings.ToLower(strings.Join(words, "\n"))
-	f.overload, f.refusal = speaksOf(said, overloadWords), speaksOf(said, refusalWords)
-	f.closed = speaksOf(said, closingWords)
+	if words != nil {
+		said := strings.ToLower(strings.Join(words, "\n"))
+		f.overload, f.refusal = speaksOf(said, overloadWords), speaksOf(said, refusalWords)
+		f.closed = speaksOf(said, closingWords)
+	}
 	switch {
 	case f.status >= 400:
 		f.code = f.status
@@ -199,7 +202,7 @@ func (b *builder) readServer() error {
 	}
 	for rec, err := range b.in.Server {
 		switch {
-		case errors.As(err, new(*jsonl.TornError)), errors.As(err, new(*jsonl.TooLongError)):
+		case errors.As(err, new(*jsonl.TornError)), errors.As(err, new(*jsonl.TooLongError)), errors.As(err, new(*aiperf.Gap)):
 			b.found.add(TornExport, Blocking, "", "%v", err)
 			continue
 		case err != nil:
@@ -207,9 +210,9 @@ func (b *builder) readServer() error {
 		}
 		b.outcomes[rec.Outcome]++
 		b.ours(rec)
-		c := codec{b: b.scratch[:0], names: &b.names}
+		c := codec{b: b.scratch, names: &b.names}
 		c.record(rec, nil)
-		packed := packedRecord{at: b.store.put(c.b), id: b.idOf(rec.RequestID), next: -1}
+		packed := packedRecord{at: b.store.put(c.packed()), id: b.idOf(rec.RequestID), next: -1}
 		b.scratch = c.b
 		p, n := &b.parties[packed.id], int32(len(b.records))
 		if p.first < 0 {

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -78,7 +79,7 @@ func (g *gains) first(d *draft) {
 func (g *gains) repeat(d *draft) {
 	before, again := g.ttft[d.prompt-1], ownTTFT(d)
 	if d.Phase == Measured && before > 0 && again > 0 {
-		g.repeats = append(g.repeats, repeat{d.RequestID, before, again})
+		g.repeats = append(g.repeats, repeat{strings.Clone(d.RequestID), before, again})
 	}
 }
 

@@ -36,7 +36,7 @@ func (p *serverParser) Reuse() {
 
 // The members of a record, in the order in which the gateway writes them.
 var (
-	recordFields = jsonl.NewFields("schema", "request_id", "id_source", "repeated", "endpoint", "stream", "model", "status", "outcome", "reason",
+	recordFields = jsonl.NewFields("schema", "request_id", "id_source", "repeated", "endpoint", "stream", "model", "prompt_sha256", "status", "outcome", "reason",
 		"error", "traceparent", "lane", "worker", "received_wall_ns", "received_ns", "boot_id", "queue_ns", "queue_depth", "wait_ns",
 		"first_write_ns", "total_ns", "client_write_ns", "task")
 	taskFields = jsonl.NewFields("scope", "source", "engine_request_id", "wall_ns", "first_increment_ns", "increments", "prompt_tokens",
@@ -48,7 +48,13 @@ func (p *serverParser) Parse(line jsonl.Line) (*record.Record, error) {
 	p.s.Reset(line.Bytes)
 	p.records = append(p.records, record.Record{})
 	r := &p.records[len(p.records)-1]
-	err := p.s.Object(recordFields, func(key []byte) error { return named(key, p.member(r, key)) })
+	m := p.s.Members(recordFields)
+	for m.Next() {
+		if err := p.member(r, m.Key()); err != nil {
+			return nil, named(m.Key(), err)
+		}
+	}
+	err := m.Err()
 	if err == nil {
 		err = p.s.End()
 	}
@@ -87,6 +93,8 @@ func (p *serverParser) member(r *record.Record, key []byte) error {
 		return p.bool(&r.Stream)
 	case "model":
 		return p.name(&r.Model)
+	case "prompt_sha256":
+		return p.text(&r.PromptSHA256)
 	case "status":
 		return p.int(&r.Status)
 	case "outcome":
@@ -123,7 +131,13 @@ func (p *serverParser) member(r *record.Record, key []byte) error {
 	case "task":
 		p.tasks = append(p.tasks, record.Task{})
 		r.Task = &p.tasks[len(p.tasks)-1]
-		return p.s.Object(taskFields, func(key []byte) error { return named(key, p.task(r.Task, key)) })
+		m := p.s.Members(taskFields)
+		for m.Next() {
+			if err := p.task(r.Task, m.Key()); err != nil {
+				return named(m.Key(), err)
+			}
+		}
+		return m.Err()
 	}
 	return nil
 }

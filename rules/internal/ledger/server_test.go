@@ -71,11 +71,12 @@ func TestRecordFaultsAreNamed(t *testing.T) {
 		strings.Replace(good, `"task":null`, `"task":{"wall_ns":1.5}`, 1): "server.jsonl:2:95: task: wall_ns: 1.5 is not a whole number",
 		strings.Replace(good, `"lane"`, `"status"`, 1):                    `server.jsonl:2:65: the key "status" is there twice`,
 	} {
-		var err error
-		for _, err = range ledger.ReadServer(strings.NewReader(good+"\n"+bad+"\n"+good), "server.jsonl", 0) {
+		var errs []error
+		for _, err := range ledger.ReadServer(strings.NewReader(good+"\n"+bad+"\n"+good), "server.jsonl", 0) {
+			errs = append(errs, err)
 		}
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %s", bad, err, want)
+		if len(errs) != 3 || errs[0] != nil || errs[1] == nil || !strings.Contains(errs[1].Error(), want) || errs[2] != nil {
+			t.Errorf("%s: %v, want %s", bad, errs, want)
 		}
 	}
 }

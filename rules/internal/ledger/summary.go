@@ -25,8 +25,10 @@ type Summary struct {
 	ServerRecords  ServerRecords                    `json:"server_records"`
 	Outcomes       map[record.Outcome]map[Class]int `json:"outcomes"`
 
-	Quality  Quality   `json:"join_quality"`
-	Window   *Window   `json:"measured_window,omitempty"`
+	Quality Quality `json:"join_quality"`
+	Window  *Window `json:"measured_window,omitempty"`
+	// Schedule is set if requests were due at times of their own, and sent.
+	Schedule *Schedule `json:"schedule,omitempty"`
 	Findings []Finding `json:"findings"`
 }
 
@@ -76,6 +78,7 @@ type tally struct {
 	retries   int
 	verdicts  [3][3]int // of text, tokens and finish reason, by the places in verdicts
 	window    *Window
+	schedule  *Schedule
 }
 
 var verdicts = []Verdict{Equal, Different, Unknown}
@@ -146,7 +149,7 @@ func (t *tally) joined(e *Entry) {
 func (t *tally) summary() Summary {
 	s := Summary{
 		Counts: map[Phase]map[Class]int{}, Unplanned: t.unplanned, Reasons: map[Reason]int{}, Outcomes: map[record.Outcome]map[Class]int{},
-		Quality: t.quality, Window: t.window,
+		Quality: t.quality, Window: t.window, Schedule: t.schedule,
 	}
 	for i, phase := range Phases {
 		s.Counts[phase] = map[Class]int{}
