@@ -2,12 +2,16 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"assay/engine"
 	"assay/engine/action"
+	"assay/engine/event"
+	"assay/rules/validatefamily"
 )
 
 func (a *app) testCommand() *cobra.Command {
@@ -36,11 +40,27 @@ func (a *app) testCommand() *cobra.Command {
 				_, err := fmt.Fprintf(a.stdout, "no gate in %s: nothing to test\n", strings.Join(args, " "))
 				return err
 			}
+			flags.verdicts = true
 			return a.build(cmd.Context(), needed(actions, gates), flags)
 		},
 	}
 	flags.add(cmd)
 	return cmd
+}
+
+// printVerdicts prints what validations that passed say.
+func (a *app) printVerdicts(w io.Writer, eng *engine.Engine, r *engine.Report) error {
+	for _, o := range r.Outcomes {
+		if o.Action.Rule != validatefamily.Rule.Schema.Name || o.Output.Digest == "" || o.Status == event.GateFailed {
+			continue
+		}
+		v, err := validatefamily.ReadVerdict(o.Output, eng.Blobs())
+		if err != nil {
+			return fmt.Errorf("%s: %w", o.Action.ID, err)
+		}
+		fmt.Fprintf(w, "%s: %s\n", o.Action.ID, v.Summary())
+	}
+	return nil
 }
 
 // needed keeps the wanted actions and what they depend on; actions are in

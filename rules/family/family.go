@@ -73,6 +73,7 @@ var Rule = rule.Rule{
 			{Name: "criteria", Kind: schema.File, Doc: "JSON: how answers are judged. Part of validation only."},
 			{Name: "prompts", Kind: schema.File, Doc: "JSON lines: the prompts that validation sends."},
 			{Name: "references", Kind: schema.File, Doc: "JSON lines: the answers to the prompts by an independent implementation."},
+			{Name: "provenance", Kind: schema.File, Doc: "JSON: what the references were made from; its `model.sha256` is that of the file that is served."},
 		},
 		Check: func(v map[string]any) []schema.Problem {
 			var problems []schema.Problem
@@ -89,7 +90,7 @@ var Rule = rule.Rule{
 }
 
 func analyze(c *rule.Context, t *graph.Target, a *action.Action) []schema.Problem {
-	for _, attr := range []string{"serving", "criteria", "prompts", "references"} {
+	for _, attr := range []string{"serving", "criteria", "prompts", "references", "provenance"} {
 		c.Source(a, t, attr)
 	}
 	a.Run = func(ctx context.Context, run *action.Run) error {
@@ -117,23 +118,25 @@ func freeze(t *graph.Target, run *action.Run) error {
 	if err := jsonfile.Write(filepath.Join(run.Out, ServingFile), s); err != nil {
 		return err
 	}
-	return errors.Join(freezeCriteria(t, run), freezeLines(t, run, "prompts"), freezeLines(t, run, "references"))
+	return errors.Join(freezeObject(t, run, "criteria", "criteria.json"), freezeObject(t, run, "provenance", "references.provenance.json"), freezeLines(t, run, "prompts"), freezeLines(t, run, "references"))
 }
 
-func freezeCriteria(t *graph.Target, run *action.Run) error {
-	file, ok := t.File("criteria")
+// freezeObject checks a file of one JSON object and keeps it unchanged: its digest
+// is in verdicts.
+func freezeObject(t *graph.Target, run *action.Run, attr, name string) error {
+	file, ok := t.File(attr)
 	if !ok {
 		return nil
 	}
-	data, err := os.ReadFile(run.Input("criteria"))
+	data, err := os.ReadFile(run.Input(attr))
 	if err != nil {
 		return err
 	}
-	var criteria map[string]json.RawMessage
-	if err := jsonfile.Decode(data, &criteria); err != nil {
+	var object map[string]json.RawMessage
+	if err := jsonfile.Decode(data, &object); err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
-	return write(run, "criteria.json", data) // unchanged: their digest is in verdicts
+	return write(run, name, data)
 }
 
 // workloads are members of a request that a family may not set.

@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/opencontainers/go-digest"
@@ -21,13 +24,39 @@ const (
 	criteriaFile   = "criteria.json"
 	promptsFile    = "prompts.jsonl"
 	referencesFile = "references.jsonl"
+	provenanceFile = "references.provenance.json"
 )
 
 // Criteria is criteria.json.
 type Criteria struct {
-	Version int    `json:"version"`
-	Greedy  Greedy `json:"greedy"`
-	Basis   string `json:"basis,omitempty"` // how the numbers were chosen
+	Version int `json:"version"`
+	// Revision is the family's own name for the state of its criteria.
+	Revision string   `json:"revision,omitempty"`
+	Greedy   Greedy   `json:"greedy"`
+	LogProb  *LogProb `json:"logprob,omitempty"` // without it, log-probabilities are not judged
+	Basis    string   `json:"basis,omitempty"`   // how the numbers were chosen
+}
+
+// Provenance is references.provenance.json: what the references were made from.
+type Provenance struct {
+	Version int   `json:"version"`
+	Model   Model `json:"model"`
+	// Script, Prompts and References are hex digests of the program that made the
+	// references, and of the files that it read and wrote; empty is not checked.
+	Script     string            `json:"script_sha256,omitempty"`
+	Prompts    string            `json:"prompts_sha256,omitempty"`
+	References string            `json:"references_sha256,omitempty"`
+	DType      string            `json:"dtype,omitempty"`
+	Packages   map[string]string `json:"packages,omitempty"` // versions
+	Platform   string            `json:"platform,omitempty"`
+	Date       string            `json:"date,omitempty"`
+}
+
+// Model is the checkpoint's file that the references were made from.
+type Model struct {
+	Source   string `json:"source,omitempty"`
+	Revision string `json:"revision,omitempty"` // upstream, 40 hex digits
+	SHA256   string `json:"sha256"`
 }
 
 // Greedy says how greedy answers may differ from their references. An answer may
@@ -49,6 +78,9 @@ type Prompt struct {
 	Messages  []map[string]any `json:"messages,omitempty"`
 	Prompt    string           `json:"prompt,omitempty"`
 	MaxTokens int64            `json:"max_tokens"`
+	// Refused says that the server must refuse it with 400: the template has no such
+	// role, say. Such a prompt has no reference.
+	Refused bool `json:"refused,omitempty"`
 }
 
 // Reference is a line of references.jsonl: a greedy answer made by another
@@ -89,6 +121,7 @@ type Rival struct {
 // rulebook is what a family judges by.
 type rulebook struct {
 	criteria   Criteria
+	provenance Provenance
 	prompts    []Prompt
 	references map[string]Reference
 	ends       map[int64]bool           // tokens that end an answer
@@ -96,10 +129,18 @@ type rulebook struct {
 }
 
 // readRulebook reads the family's files and reports all that is wrong in them.
-func readRulebook(dir string) (*rulebook, error) {
+// tasks are the family's; a criterion that no answer to one of them could fail is
+// wrong too.
+func readRulebook(dir string, tasks []string) (*rulebook, error) {
 	b := &rulebook{references: map[string]Reference{}, ends: map[int64]bool{}, digests: map[string]digest.Digest{}}
 	var errs []error
-	for _, name := range []string{criteriaFile, promptsFile, referencesFile} {
+	// Everything that an error is about names the file.
+	note := func(name string, err error) {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", name, err))
+		}
+	}
+	for _, name := range []string{criteriaFile, promptsFile, referencesFile, provenanceFile} {
 		data, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
 			return nil, err
@@ -108,22 +149,129 @@ func readRulebook(dir string) (*rulebook, error) {
 		switch name {
 		case criteriaFile:
 			if err := jsonfile.Decode(data, &b.criteria); err != nil {
-				errs = append(errs, fmt.Errorf("%s: %w", name, err))
-			} else if err := b.criteria.check(); err != nil {
-				errs = append(errs, fmt.Errorf("%s: %w", name, err))
+				note(name, err)
+			} else {
+				note(name, b.criteria.check())
 			}
 		case promptsFile:
 			errs = append(errs, lines(name, data, b.addPrompt))
 		case referencesFile:
 			errs = append(errs, lines(name, data, b.addReference))
+		case provenanceFile:
+			if err := jsonfile.Decode(data, &b.provenance); err != nil {
+				note(name, err)
+			} else {
+				note(name, b.checkProvenance())
+			}
 		}
 	}
 	for _, p := range b.prompts {
-		if _, ok := b.references[p.ID]; !ok {
-			errs = append(errs, fmt.Errorf("%s: prompt %q has no reference", referencesFile, p.ID))
+		switch r, ok := b.references[p.ID]; {
+		case ok && p.Refused:
+			note(referencesFile, fmt.Errorf("prompt %q is to be refused, and has a reference", p.ID))
+		case p.Refused:
+		case !ok:
+			note(referencesFile, fmt.Errorf("prompt %q has no reference", p.ID))
+		case r.Task != p.Task:
+			note(referencesFile, fmt.Errorf("reference %q: task is %q, the prompt's is %q", r.ID, r.Task, p.Task))
 		}
 	}
-	return b, errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return b, b.canFail(tasks)
+}
+
+// checkProvenance holds the provenance against the files beside it.
+func (b *rulebook) checkProvenance() error {
+	p := b.provenance
+	var errs []error
+	if p.Version != 1 {
+		errs = append(errs, fmt.Errorf("version is %d; this build reads 1", p.Version))
+	}
+	if !hex64.MatchString(p.Model.SHA256) {
+		errs = append(errs, fmt.Errorf("model.sha256 is %q, want 64 hexadecimal digits of the file that the references were made from", p.Model.SHA256))
+	}
+	if p.Model.Revision != "" && !hex40.MatchString(p.Model.Revision) {
+		errs = append(errs, fmt.Errorf("model.revision is %q, want 40 hexadecimal digits", p.Model.Revision))
+	}
+	for _, f := range []struct{ field, said, name string }{
+		{"prompts_sha256", p.Prompts, promptsFile}, {"references_sha256", p.References, referencesFile},
+	} {
+		if got := b.digests[f.name].Encoded(); f.said != "" && f.said != got {
+			errs = append(errs, fmt.Errorf("%s is %s, and %s has %s: it was changed after the references were made", f.field, f.said, f.name, got))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+var (
+	hex40 = regexp.MustCompile(`^[0-9a-f]{40}$`)
+	hex64 = regexp.MustCompile(`^[0-9a-f]{64}$`)
+)
+
+// madeFrom says whether the references are those of a checkpoint: of the file that
+// is served, and of the same upstream revision where both name one.
+func (p Provenance) madeFrom(served digest.Digest, revision string) error {
+	var errs []error
+	if p.Model.SHA256 != served.Encoded() {
+		errs = append(errs, fmt.Errorf("%s: model.sha256 is %s, the file that is served has %s: the references were made from another checkpoint", provenanceFile, p.Model.SHA256, served.Encoded()))
+	}
+	if p.Model.Revision != "" && revision != "" && p.Model.Revision != revision {
+		errs = append(errs, fmt.Errorf("%s: model.revision is %s, the bundle's checkpoint is of %s: the references were made from another revision", provenanceFile, p.Model.Revision, revision))
+	}
+	return errors.Join(errs...)
+}
+
+// canFail refuses criteria that judge nothing: that let every answer part, that
+// decide no token, or that are content with the log-probabilities of a server that
+// knows nothing.
+func (b *rulebook) canFail(tasks []string) error {
+	var errs []error
+	refuse := func(field, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%s: %s can never fail: %s", criteriaFile, field, fmt.Sprintf(format, args...)))
+	}
+	if b.criteria.Greedy.MaxDivergentShare >= 1 {
+		refuse("greedy.max_divergent_share", "with %v every answer may part from its reference", b.criteria.Greedy.MaxDivergentShare)
+	}
+	for _, task := range tasks {
+		if !slices.ContainsFunc(b.prompts, func(p Prompt) bool { return p.Task == task && !p.Refused }) {
+			refuse("greedy", "the family has the task %q and %s no prompt for it", task, promptsFile)
+		}
+	}
+	widest := 0.0
+	for _, r := range b.references {
+		for _, s := range r.Top {
+			margin := math.Inf(1)
+			if len(s.Rivals) > 0 {
+				margin = s.LogProb - s.Rivals[0].LogProb
+			}
+			widest = max(widest, margin)
+		}
+	}
+	if near := b.criteria.Greedy.NearTie; near >= widest {
+		refuse("greedy.near_tie_logprob", "with %v no token of the references is decided, their closest rivals are at most %v behind", near, widest)
+	}
+	if l := b.criteria.LogProb; l != nil {
+		var flat []pair
+		for _, r := range b.references {
+			for _, s := range r.Top {
+				even := -math.Log(float64(1 + len(s.Rivals)))
+				flat = append(flat, pair{even, s.LogProb})
+				for _, rival := range s.Rivals {
+					flat = append(flat, pair{even, rival.LogProb})
+				}
+			}
+		}
+		d := measure(flat, 0)
+		if d.RMS <= l.MaxRMSError {
+			refuse("logprob.max_rms_error", "with %v it accepts that all alternatives are equally likely, which is off by %.4f", l.MaxRMSError, d.RMS)
+		}
+		if l.MaxScaleError >= 1 {
+			refuse("logprob.max_scale_error", "with %v it accepts that all alternatives are equally likely, a scale of 0", l.MaxScaleError)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func (c Criteria) check() error {
@@ -133,6 +281,9 @@ func (c Criteria) check() error {
 	}
 	if g := c.Greedy; g.NearTie < 0 || g.MaxDivergentShare < 0 || g.MaxDivergentShare > 1 {
 		errs = append(errs, fmt.Errorf("greedy: near_tie_logprob %v must not be negative, max_divergent_share %v is 0 to 1", g.NearTie, g.MaxDivergentShare))
+	}
+	if l := c.LogProb; l != nil && (l.MaxRMSError <= 0 || l.MaxScaleError <= 0) {
+		errs = append(errs, fmt.Errorf("logprob: max_rms_error %v and max_scale_error %v must be positive", l.MaxRMSError, l.MaxScaleError))
 	}
 	return errors.Join(errs...)
 }

@@ -57,6 +57,8 @@ type Answer struct {
 	// PromptTokens and CompletionTokens are the server's counts, nil if it gave
 	// none.
 	PromptTokens, CompletionTokens *int64
+	// LogProbs are those of the answer's tokens, nil if none were asked for or given.
+	LogProbs []TokenLogProb
 	// Error is the server's refusal or its error event.
 	Error *Error
 	// InvalidUTF8 says where the stream was not valid UTF-8, "" if nowhere.
@@ -73,6 +75,7 @@ type Error struct {
 	Code    string `json:"code"`
 	Type    string `json:"type"`
 	Message string `json:"message"`
+	Param   string `json:"param"` // the field of the request that it is about
 }
 
 var paths = map[string]string{"chat": "/v1/chat/completions", "completions": "/v1/completions"}
@@ -138,7 +141,8 @@ type message struct {
 		Delta struct {
 			Content string `json:"content"`
 		} `json:"delta"`
-		FinishReason *string `json:"finish_reason"`
+		FinishReason *string   `json:"finish_reason"`
+		LogProbs     *logProbs `json:"logprobs"`
 	} `json:"choices"`
 	Usage *struct {
 		PromptTokens     *int64 `json:"prompt_tokens"`
@@ -163,6 +167,7 @@ func (a *Answer) take(data []byte) (string, error) {
 		if choice.FinishReason != nil {
 			a.FinishReason = *choice.FinishReason
 		}
+		a.LogProbs = append(a.LogProbs, choice.LogProbs.tokens()...)
 	}
 	if m.Usage != nil {
 		a.PromptTokens, a.CompletionTokens = m.Usage.PromptTokens, m.Usage.CompletionTokens

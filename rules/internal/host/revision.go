@@ -17,6 +17,17 @@ type Revision struct {
 	Dirty *bool `json:"dirty,omitempty"`
 }
 
+// String is the revision as it is printed.
+func (r Revision) String() string {
+	switch {
+	case r.Commit == "":
+		return "not known"
+	case r.Dirty != nil && !*r.Dirty:
+		return r.Commit
+	}
+	return r.Commit + " with changes"
+}
+
 // ReadRevision asks git about the directory.
 func ReadRevision(ctx context.Context, dir string) Revision {
 	head, err := git(ctx, dir, "rev-parse", "HEAD")

@@ -225,6 +225,23 @@ func (t *Testbed) prepare(ctx context.Context) error {
 	return nil
 }
 
+// VerifyBundle holds the bundle's header and provenance against its description: a
+// bundle without provenance, or with that of another, can be served but not judged.
+func (t *Testbed) VerifyBundle() error {
+	f, b, err := bundle.Open(t.bundlePath())
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := bundle.Match(b, t.Bundle); err != nil {
+		return fmt.Errorf("%s: %w", bundle.File, err)
+	}
+	if t.Bundle.Family != t.Family.ID {
+		return fmt.Errorf("%s: header: family is %s, the family that judges is %s", bundle.File, t.Bundle.Family, t.Family.ID)
+	}
+	return nil
+}
+
 func (t *Testbed) bundlePath() string { return filepath.Join(t.run.Input(bundleRole), bundle.File) }
 
 // BundleDigest reads the bundle file and returns its digest now.

@@ -15,10 +15,10 @@ type tokenizerFile struct {
 	Truncation    *struct{}    `json:"truncation"`
 	Padding       *struct{}    `json:"padding"`
 	AddedTokens   []addedToken `json:"added_tokens"`
-	Normalizer    *struct{}    `json:"normalizer"`
-	PreTokenizer  sequence     `json:"pre_tokenizer"`
+	Normalizer    *replace     `json:"normalizer"`
+	PreTokenizer  *sequence    `json:"pre_tokenizer"`
 	PostProcessor *template    `json:"post_processor"`
-	Decoder       byteLevel    `json:"decoder"`
+	Decoder       any          `json:"decoder"`
 	Model         bpe          `json:"model"`
 }
 
@@ -49,6 +49,17 @@ type byteLevel struct {
 	AddPrefixSpace bool   `json:"add_prefix_space"`
 	TrimOffsets    bool   `json:"trim_offsets"`
 	UseRegex       bool   `json:"use_regex"`
+}
+
+type replace struct {
+	Type    string            `json:"type"`
+	Pattern map[string]string `json:"pattern"`
+	Content string            `json:"content"`
+}
+
+type decoders struct {
+	Type     string `json:"type"`
+	Decoders []any  `json:"decoders"`
 }
 
 type template struct {
@@ -124,18 +135,10 @@ func isolated(pattern string) split {
 }
 
 func (v *vocabulary) tokenizer() tokenizerFile {
-	steps := append(v.split(), byteLevel{Type: "ByteLevel", TrimOffsets: true})
-	if missing := v.missingBytes(); len(missing) > 0 {
-		// llama.cpp drops a byte that has no token and merges nothing across the
-		// gap; BPE in tokenizers would merge its neighbours.
-		steps = append(steps, split{"Split", map[string]string{"Regex": class(missing)}, "Removed", false})
-	}
 	f := tokenizerFile{
 		Version:       "1.0",
 		AddedTokens:   []addedToken{},
-		PreTokenizer:  sequence{"Sequence", steps},
 		PostProcessor: v.template(),
-		Decoder:       byteLevel{"ByteLevel", true, true, true},
 		Model:         bpe{Type: "BPE", Vocab: v.tokens, Merges: v.merges},
 	}
 	for id, t := range v.tokens {
@@ -143,7 +146,37 @@ func (v *vocabulary) tokenizer() tokenizerFile {
 			f.AddedTokens = append(f.AddedTokens, addedToken{ID: id, Content: t, Special: v.types[id] != typeUserDefined})
 		}
 	}
+	if v.split == nil {
+		v.sentencePiece(&f)
+	} else {
+		v.byteLevel(&f)
+	}
 	return f
+}
+
+// sentencePiece is for a vocabulary in which a space is U+2581 and what has no
+// token is spelled in bytes.
+func (v *vocabulary) sentencePiece(f *tokenizerFile) {
+	f.Normalizer = &replace{"Replace", map[string]string{"String": " "}, spaceMark}
+	f.Decoder = decoders{"Sequence", []any{
+		replace{"Replace", map[string]string{"String": spaceMark}, " "},
+		map[string]string{"type": "ByteFallback"}, map[string]string{"type": "Fuse"},
+	}}
+	f.Model.ByteFallback, f.Model.FuseUnk = true, true
+	if v.unk != nil {
+		f.Model.UnkToken = &v.tokens[*v.unk]
+	}
+}
+
+func (v *vocabulary) byteLevel(f *tokenizerFile) {
+	steps := append(v.split(), byteLevel{Type: "ByteLevel", TrimOffsets: true})
+	if missing := v.missingBytes(); len(missing) > 0 {
+		// llama.cpp drops a byte that has no token and merges nothing across the
+		// gap; BPE in tokenizers would merge its neighbours.
+		steps = append(steps, split{"Split", map[string]string{"Regex": class(missing)}, "Removed", false})
+	}
+	f.PreTokenizer = &sequence{"Sequence", steps}
+	f.Decoder = byteLevel{"ByteLevel", true, true, true}
 }
 
 // added says whether a token is found in the text before it is cut into words.

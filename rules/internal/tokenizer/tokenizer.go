@@ -5,7 +5,7 @@
 //
 // The reference for what the metadata means is llama.cpp (src/llama-vocab.cpp
 // and src/unicode.cpp); for the files it is the tokenizers library. For every
-// text the two give the same ids, but for three things that no file can settle:
+// text the two give the same ids, but for four things that no file can settle:
 //   - Where two added tokens overlap in a text, llama.cpp takes the longest
 //     first and tokenizers the leftmost.
 //   - The two classify a few dozen characters that are newer than Unicode 15
@@ -13,10 +13,14 @@
 //   - Types of tokens are taken as the metadata have them; llama.cpp also turns
 //     well-known texts ("<|im_end|>", "</s>") into control tokens where a
 //     converter forgot to.
+//   - Where two pairs of neighbours of a SentencePiece text would make the same
+//     token and overlap ("a", "aa", "a"), llama.cpp takes the leftmost and
+//     tokenizers the one that comes first in its list.
 package tokenizer
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -35,11 +39,19 @@ type Files struct {
 	ConfigJSON    []byte // tokenizer_config.json
 }
 
-// The only tokenizer.ggml.model there is a writer for: byte-level BPE.
-const modelBPE = "gpt2"
+// The values of tokenizer.ggml.model there are writers for: byte-level BPE, and
+// BPE of SentencePiece, whose merges follow from the scores of the tokens.
+const (
+	modelBPE           = "gpt2"
+	modelSentencePiece = "llama"
+)
+
+// spaceMark is how SentencePiece writes a space.
+const spaceMark = "\u2581"
 
 // Token types (llama_token_type).
 const (
+	typeNormal      = 1
 	typeUnknown     = 2
 	typeControl     = 3
 	typeUserDefined = 4
@@ -65,7 +77,7 @@ func FromGGUF(f *gguf.File) (*Files, error) {
 
 // vocabulary is the tokenizer part of the metadata, checked.
 type vocabulary struct {
-	split  func() []any // pre-tokenizers that come before the byte-level one
+	split  func() []any // pre-tokenizers that come before the byte-level one; nil for SentencePiece
 	tokens []string     // by id
 	ids    map[string]int
 	types  []int64     // by id
@@ -91,11 +103,14 @@ func readVocabulary(f *gguf.File) (*vocabulary, error) {
 		pre = "default"
 	}
 	split, ok := splits[pre]
-	if model != modelBPE || !ok {
-		return nil, fmt.Errorf("model %q with pre-tokenizer %q is not supported; supported is model %q with one of %q",
-			model, pre, modelBPE, slices.Sorted(maps.Keys(splits)))
+	if model != modelSentencePiece && (model != modelBPE || !ok) {
+		return nil, fmt.Errorf("model %q with pre-tokenizer %q is not supported; supported are model %q with one of %q, and model %q",
+			model, pre, modelBPE, slices.Sorted(maps.Keys(splits)), modelSentencePiece)
 	}
-	v := &vocabulary{split: split}
+	v := &vocabulary{}
+	if model == modelBPE {
+		v.split = split
+	}
 	if v.tokens, err = f.Strings("tokenizer.ggml.tokens"); err != nil {
 		return nil, err
 	}
@@ -108,14 +123,74 @@ func readVocabulary(f *gguf.File) (*vocabulary, error) {
 	if len(v.types) != len(v.tokens) {
 		return nil, fmt.Errorf("tokenizer.ggml.token_type has %d entries for %d tokens", len(v.types), len(v.tokens))
 	}
-	merges, err := f.Strings("tokenizer.ggml.merges")
+	if model == modelSentencePiece {
+		err = v.readScores(f)
+	} else {
+		err = v.readMerges(f)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if v.merges, err = splitMerges(merges, v.ids); err != nil {
-		return nil, err
-	}
 	return v, v.readSpecial(f)
+}
+
+func (v *vocabulary) readMerges(f *gguf.File) error {
+	merges, err := f.Strings("tokenizer.ggml.merges")
+	if err != nil {
+		return err
+	}
+	v.merges, err = splitMerges(merges, v.ids)
+	return err
+}
+
+// readScores derives the merges: of all neighbours that make a token together,
+// SentencePiece joins those whose token has the highest score.
+func (v *vocabulary) readScores(f *gguf.File) error {
+	// llama.cpp puts a space before a text unless the file says otherwise; no such
+	// tokenizer has been tried here.
+	if prefix, err := f.Bool("tokenizer.ggml.add_space_prefix"); prefix || errors.Is(err, gguf.ErrAbsent) {
+		return fmt.Errorf("model %q with a space before each text (tokenizer.ggml.add_space_prefix) is not supported", modelSentencePiece)
+	} else if err != nil {
+		return err
+	}
+	scores, err := f.Floats("tokenizer.ggml.scores")
+	if err != nil {
+		return err
+	}
+	if len(scores) != len(v.tokens) {
+		return fmt.Errorf("tokenizer.ggml.scores has %d entries for %d tokens", len(scores), len(v.tokens))
+	}
+	for b := range 256 {
+		if _, ok := v.ids[fmt.Sprintf("<0x%02X>", b)]; !ok {
+			return fmt.Errorf("tokenizer.ggml.tokens has no token for the byte 0x%02X", b)
+		}
+	}
+	normal := func(token string) (id int, ok bool) {
+		id, ok = v.ids[token]
+		return id, ok && v.types[id] == typeNormal
+	}
+	type merge struct{ left, right, whole int }
+	var merges []merge
+	for id, t := range v.tokens {
+		if v.types[id] != typeNormal {
+			continue
+		}
+		for at := range t {
+			left, ok := normal(t[:at])
+			right, too := normal(t[at:])
+			if ok && too {
+				merges = append(merges, merge{left, right, id})
+			}
+		}
+	}
+	slices.SortStableFunc(merges, func(a, b merge) int {
+		return cmp.Or(cmp.Compare(scores[b.whole], scores[a.whole]), cmp.Compare(a.left, b.left), cmp.Compare(a.right, b.right))
+	})
+	v.merges = make([][2]string, len(merges))
+	for rank, m := range merges {
+		v.merges[rank] = [2]string{v.tokens[m.left], v.tokens[m.right]}
+	}
+	return nil
 }
 
 // readSpecial reads what the file says of single tokens and of the template.

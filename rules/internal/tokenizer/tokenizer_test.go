@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -219,7 +220,11 @@ func TestRefused(t *testing.T) {
 		changes map[string]any
 		want    string
 	}{
-		{"another model", map[string]any{k + "model": "llama"}, `model "llama" with pre-tokenizer "smollm" is not supported; supported is model "gpt2" with one of ["default" "gpt-2" "smollm"]`},
+		{"another model", map[string]any{k + "model": "bert"}, `model "bert" with pre-tokenizer "smollm" is not supported; supported are model "gpt2" with one of ["default" "gpt-2" "smollm"], and model "llama"`},
+		{"a space before each text", map[string]any{k + "model": "llama"}, `model "llama" with a space before each text (tokenizer.ggml.add_space_prefix) is not supported`},
+		{"no scores", map[string]any{k + "model": "llama", k + "add_space_prefix": false}, "tokenizer.ggml.scores: not in the metadata"},
+		{"scores are too few", map[string]any{k + "model": "llama", k + "add_space_prefix": false, k + "scores": []float32{1}}, "tokenizer.ggml.scores has 1 entries for 265 tokens"},
+		{"no bytes to fall back on", map[string]any{k + "model": "llama", k + "add_space_prefix": false, k + "scores": make([]float32, 265)}, "tokenizer.ggml.tokens has no token for the byte 0x00"},
 		{"another pre-tokenizer", map[string]any{k + "pre": "qwen2"}, `model "gpt2" with pre-tokenizer "qwen2" is not supported`},
 		{"no model", map[string]any{k + "model": nil}, "tokenizer.ggml.model: not in the metadata"},
 		{"pre is a number", map[string]any{k + "pre": uint32(1)}, "tokenizer.ggml.pre holds uint32"},
@@ -252,5 +257,39 @@ func TestFirstOfEqualMergesCounts(t *testing.T) {
 	tokenizer, _ := convert(t, edit(t, map[string]any{"tokenizer.ggml.merges": merges}))
 	if n := len(tokenizer["model"].(map[string]any)["merges"].([]any)); n != len(merges)-1 {
 		t.Errorf("%d merges", n)
+	}
+}
+
+// The merges of SentencePiece follow from the scores: the token with the highest
+// score is made first, in each way in which two tokens make it.
+func TestSentencePiece(t *testing.T) {
+	tokens, types, scores := []string{"<unk>", "<s>", "\n\n"}, []int32{2, 3, 4}, []float32{0, 0, 0}
+	for b := range 256 {
+		tokens, types, scores = append(tokens, fmt.Sprintf("<0x%02X>", b)), append(types, 6), append(scores, 0)
+	}
+	for _, p := range []struct {
+		text  string
+		score float32
+	}{{"▁", -9}, {"a", -8}, {"b", -7}, {"ab", -2}, {"▁a", -1}, {"▁ab", -3}} {
+		tokens, types, scores = append(tokens, p.text), append(types, 1), append(scores, p.score)
+	}
+	const k = "tokenizer.ggml."
+	tokenizer, _ := convert(t, edit(t, map[string]any{
+		k + "model": "llama", k + "pre": nil, k + "merges": nil, k + "tokens": tokens, k + "token_type": types, k + "scores": scores,
+		k + "add_space_prefix": false, k + "add_bos_token": true,
+	}))
+	model := tokenizer["model"].(map[string]any)
+	want := []any{[]any{"▁", "a"}, []any{"a", "b"}, []any{"▁", "ab"}, []any{"▁a", "b"}}
+	if diff := cmp.Diff(want, model["merges"]); diff != "" {
+		t.Errorf("merges (-want +got):\n%s", diff)
+	}
+	if model["byte_fallback"] != true || model["unk_token"] != "<unk>" || tokenizer["pre_tokenizer"] != nil || tokenizer["normalizer"] == nil {
+		t.Errorf("%v, pre-tokenizer %v, normalizer %v", model["byte_fallback"], tokenizer["pre_tokenizer"], tokenizer["normalizer"])
+	}
+	if added := tokenizer["added_tokens"].([]any); len(added) != 3 || added[2].(map[string]any)["content"] != "\n\n" {
+		t.Errorf("added tokens %v", added)
+	}
+	if tokenizer["post_processor"] == nil {
+		t.Error("the first token is not added")
 	}
 }
