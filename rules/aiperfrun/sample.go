@@ -40,6 +40,8 @@ const (
 	// requests failed.
 	Figures = ClientDir + "/profile_export.jsonl"
 	Summary = ClientDir + "/profile_export_aiperf.json"
+	// DatasetDir has the data set's header and plan, if there is one.
+	DatasetDir = "dataset"
 )
 
 // clientLog is what AIPerf printed.
@@ -92,6 +94,7 @@ type sampler struct {
 	workload  Workload
 	validated bool          // there is a validation to compare with
 	deadline  time.Duration // from the server's start
+	requests  string        // the data set's file for AIPerf, "" if there is none
 }
 
 func (s sampler) run(ctx context.Context, run *action.Run) (err error) {
@@ -100,6 +103,11 @@ func (s sampler) run(ctx context.Context, run *action.Run) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, bed.Close()) }()
+	if s.workload.Dataset != nil {
+		if s.workload, s.requests, err = s.prepare(run, bed); err != nil {
+			return err
+		}
+	}
 	client, err := bed.Environment(ctx, clientRole)
 	if err != nil {
 		return err
@@ -179,7 +187,7 @@ func (s sampler) load(ctx context.Context, run *action.Run, sample *Sample, srv 
 	sample.Commands["client"] = command
 	args := server.Fill(command, map[string]string{
 		"env": client.Dir, "port": strconv.Itoa(srv.Port),
-		"tokenizer": bed.Tokenizer, "out": filepath.Join(run.Out, ClientDir),
+		"tokenizer": bed.Tokenizer, "out": filepath.Join(run.Out, ClientDir), "dataset": s.requests,
 	})
 	logPath := filepath.Join(run.Out, clientLog)
 	log, err := os.Create(logPath)

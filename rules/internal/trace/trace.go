@@ -1,19 +1,17 @@
-// Package trace reads when the requests of a production trace arrived, exact to
-// the last digit, and refuses a unit of time that cannot be right: between
-// traces in seconds and traces in milliseconds lies a factor of 1,000 that
-// nothing in the files shows.
+// Package trace reads production traces and plans their replay: which requests are
+// sent when, how long they are and what they share. A trace has no text, so prompts
+// are made up, with exactly as many tokens as the plan says.
+//
+// Times are exact to the last digit, and a unit of time that cannot be right is
+// refused: between traces in seconds and traces in milliseconds lies a factor of
+// 1,000 that nothing in the files shows.
 package trace
 
 import (
-	"bufio"
-	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 	"time"
-
-	"assay/rules/internal/jsonl"
 )
 
 // Unit is what a trace's times count.
@@ -48,83 +46,6 @@ func (u Unit) Parse(text string) (time.Duration, error) {
 	return time.Duration(ns), nil
 }
 
-// dateTime is the form of the Azure traces: seven digits behind the point, which
-// are 100 ns, and no zone.
-const dateTime = "2006-01-02 15:04:05.9999999"
-
-// ReadJSON reads the member "timestamp" of each line (Mooncake, Bailian). name
-// stands for the file in errors.
-func ReadJSON(r io.Reader, name string, unit Unit) (arrivals []time.Duration, err error) {
-	for at, err := range jsonl.Records(r, name, 0, func() jsonl.Parser[time.Duration] { return &row{unit: unit} }) {
-		if err != nil {
-			return nil, err
-		}
-		arrivals = append(arrivals, at)
-	}
-	return arrivals, nil
-}
-
-// row parses the rows of a trace.
-type row struct {
-	unit Unit
-	s    jsonl.Scanner
-}
-
-var rowFields = jsonl.NewFields("timestamp")
-
-func (p *row) Parse(line jsonl.Line) (at time.Duration, err error) {
-	text := ""
-	p.s.Reset(line.Bytes)
-	err = p.s.Object(rowFields, func(key []byte) error {
-		if string(key) != "timestamp" {
-			return nil
-		}
-		n, err := p.s.Number()
-		text = string(n)
-		return err
-	})
-	if err == nil {
-		err = p.s.End()
-	}
-	switch {
-	case err != nil:
-		return 0, err
-	case text == "":
-		return 0, errors.New("the row has no timestamp")
-	}
-	return p.unit.Parse(text)
-}
-
-func (p *row) Reuse() {}
-
-// ReadAzure reads the first column of an Azure trace, as distances from its
-// first row. Its lines end with CRLF, and the last one does not end at all.
-func ReadAzure(r io.Reader, name string) (arrivals []time.Duration, err error) {
-	var zero time.Time
-	lines := bufio.NewScanner(r)
-	for n := 1; lines.Scan(); n++ {
-		text, _, columns := strings.Cut(strings.TrimSuffix(lines.Text(), "\r"), ",")
-		if n == 1 {
-			if text != "TIMESTAMP" {
-				return nil, fmt.Errorf("%s:1: the first column is %q, not TIMESTAMP", name, text)
-			}
-			continue
-		}
-		at, err := time.Parse(dateTime, text)
-		if err != nil || !columns {
-			return nil, fmt.Errorf("%s:%d: %q is no row with a time like %s", name, n, lines.Text(), dateTime)
-		}
-		if arrivals == nil {
-			zero = at
-		}
-		arrivals = append(arrivals, at.Sub(zero))
-	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	return arrivals, nil
-}
-
 // The mean rates, in requests per second, that a trace of one service can have.
 const (
 	MinRate = 0.1
@@ -144,9 +65,10 @@ func Span(arrivals []time.Duration) time.Duration {
 }
 
 // Check refuses arrivals whose mean rate, (rows-1)/span, is outside MinRate to
-// MaxRate, and says what they would be in the other unit. Fewer than two rows,
-// or rows at one time, have no rate.
-func Check(name string, arrivals []time.Duration, unit Unit) error {
+// MaxRate. declared says that the unit is somebody's word, which may be wrong: then
+// it tells what they would be in the other unit. Fewer than two rows, or rows at one
+// time, have no rate.
+func Check(name string, arrivals []time.Duration, unit Unit, declared bool) error {
 	span := Span(arrivals).Seconds()
 	if span == 0 {
 		return nil
@@ -154,6 +76,9 @@ func Check(name string, arrivals []time.Duration, unit Unit) error {
 	rate := float64(len(arrivals)-1) / span
 	if rate >= MinRate && rate <= MaxRate {
 		return nil
+	}
+	if !declared {
+		return fmt.Errorf("%s: %d rows span %.6g s, %.2g requests/s, which is not between %g and %g: is it one service's?", name, len(arrivals), span, rate, MinRate, float64(MaxRate))
 	}
 	other, factor := Milliseconds, 1e-3
 	if unit == Milliseconds {

@@ -11,50 +11,54 @@ import (
 func rows(times ...string) string {
 	var b strings.Builder
 	for _, at := range times {
-		fmt.Fprintf(&b, `{"timestamp": %s, "input_length": 10, "output_length": 5, "hash_ids": [0, 1]}`+"\n", at)
+		fmt.Fprintf(&b, `{"timestamp": %s, "input_length": 600, "output_length": 5, "hash_ids": [0, 1]}`+"\n", at)
 	}
 	return b.String()
+}
+
+func arrivals(t *testing.T, text, format string, unit Unit) []time.Duration {
+	t.Helper()
+	rows, err := Read(strings.NewReader(text), "trace", format, unit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Arrivals(rows)
 }
 
 // A public tool took milliseconds for seconds, and an hour became 41 days.
 func TestO11TimeUnit(t *testing.T) {
 	mooncake := rows("0", "3000", "6000")
-	arrivals, err := ReadJSON(strings.NewReader(mooncake), "trace.jsonl", Milliseconds)
-	if err != nil || Span(arrivals) != 6*time.Second {
-		t.Fatalf("span %s, %v", Span(arrivals), err)
+	at := arrivals(t, mooncake, Mooncake, Milliseconds)
+	if Span(at) != 6*time.Second {
+		t.Fatalf("span %s", Span(at))
 	}
-	if err := Check("trace.jsonl", arrivals, Milliseconds); err != nil {
+	if err := Check("trace.jsonl", at, Milliseconds, true); err != nil {
 		t.Error(err)
 	}
-	arrivals, err = ReadJSON(strings.NewReader(mooncake), "trace.jsonl", Seconds)
-	if err != nil {
-		t.Fatal(err)
-	}
 	want := "trace.jsonl: 3 rows in seconds span 6000 s, 0.00033 requests/s, which is not between 0.1 and 100; in milliseconds they span 6 s, 0.33 requests/s: is the unit right?"
-	if err := Check("trace.jsonl", arrivals, Seconds); err == nil || err.Error() != want {
+	if err := Check("trace.jsonl", arrivals(t, mooncake, Mooncake, Seconds), Seconds, true); err == nil || err.Error() != want {
 		t.Errorf("%v", err)
 	}
 
-	bailian, err := ReadJSON(strings.NewReader(rows("61.114", "62.5")), "b.jsonl", Seconds)
-	if err != nil || bailian[0] != 61_114*time.Millisecond {
-		t.Errorf("%v, %v", bailian, err)
+	if at := arrivals(t, rows("61.114", "62.5"), Mooncake, Seconds); at[0] != 61_114*time.Millisecond {
+		t.Errorf("%v", at)
 	}
 	// 100 rows in 50 s, taken for 50 ms: the other way round.
 	var text []string
 	for i := range 100 {
 		text = append(text, fmt.Sprintf("%d.5", i/2))
 	}
-	arrivals, err = ReadJSON(strings.NewReader(rows(text...)), "b.jsonl", Milliseconds)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := Check("b.jsonl", arrivals, Milliseconds); err == nil || !strings.Contains(err.Error(), "2e+03 requests/s") || !strings.Contains(err.Error(), "in seconds they span 49 s, 2 requests/s") {
+	at = arrivals(t, rows(text...), Mooncake, Milliseconds)
+	if err := Check("b.jsonl", at, Milliseconds, true); err == nil || !strings.Contains(err.Error(), "2e+03 requests/s") || !strings.Contains(err.Error(), "in seconds they span 49 s, 2 requests/s") {
 		t.Errorf("%v", err)
 	}
 
-	azure, err := ReadAzure(strings.NewReader("TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 18:17:03.9799600,374,44\r\n2023-11-16 18:17:03.9799601,1,2\r\n2023-11-16 18:17:04.0,3,4"), "azure.csv")
-	if want := []time.Duration{0, 100 * time.Nanosecond, 20_040_000 * time.Nanosecond}; err != nil || !slices.Equal(azure, want) {
-		t.Errorf("%v, %v; want %v", azure, err, want)
+	at = arrivals(t, "TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 18:17:03.9799600,374,44\r\n2023-11-16 18:17:03.9799601,1,2\r\n2023-11-16 18:17:04.0,3,4", Azure, Milliseconds)
+	if want := []time.Duration{0, 100 * time.Nanosecond, 20_040_000 * time.Nanosecond}; !slices.Equal(at, want) {
+		t.Errorf("%v; want %v", at, want)
+	}
+	if err := Check("azure.csv", []time.Duration{0, time.Millisecond}, Milliseconds, false); err == nil || strings.Contains(err.Error(), "unit") {
+		t.Errorf("two requests in 1 ms: %v", err)
 	}
 }
 
@@ -95,38 +99,98 @@ func TestCheckAtItsLimits(t *testing.T) {
 		10 * time.Millisecond: true, 10*time.Millisecond - 1: false, // 100
 		0: true, // a burst has no rate
 	} {
-		if err := Check("t", every(d), Seconds); (err == nil) != ok {
+		if err := Check("t", every(d), Seconds, true); (err == nil) != ok {
 			t.Errorf("every %s: %v", d, err)
 		}
 	}
-	if Check("t", nil, Seconds) != nil || Check("t", []time.Duration{1}, Seconds) != nil {
+	if Check("t", nil, Seconds, true) != nil || Check("t", []time.Duration{1}, Seconds, true) != nil {
 		t.Error("one row has no rate")
 	}
 }
 
 func TestFaultsAreNamed(t *testing.T) {
+	row := func(members string) string { return "{" + members + "}" }
+	const good = `"timestamp":1,"input_length":600,"output_length":5,"hash_ids":[0,1]`
 	for text, want := range map[string]string{
-		rows("0") + "{}\n":               "t:2: the row has no timestamp",
-		rows("0", `"3"`):                 "t:2:15",
-		rows("1e3"):                      `t:1: "1e3" is no number`,
-		rows("-1"):                       `t:1: "-1" is no number`,
-		rows("0") + `{"timestamp":1,"ti`: "t:2: torn record",
+		rows("0") + "{}\n":               "t:2: timestamp is missing\nt:2: input_length is missing\nt:2: output_length is missing\nt:2: hash_ids is missing",
+		rows("0", `"3"`):                 "t:2: column 15: ",
+		rows("1e3"):                      `t:1: timestamp: "1e3" is no number`,
+		rows("-1"):                       `t:1: timestamp: "-1" is no number`,
+		rows("0") + `{"timestamp":1,"ti`: "t:2: the row ends too early",
 		`{"timestamp":1,"timestamp":2}`:  "is there twice",
+		"":                               "t: there are no rows",
+		"\n\n":                           "t: there are no rows",
+		"timestamp,input_length,output_length\n0,1,2":                  "t:1: column 1: ",
+		row(strings.Replace(good, "600", "-5", 1)):                     "t:1: input_length: -5 is no number of tokens from 1 to 16777216",
+		row(strings.Replace(good, "600", "0", 1)):                      "t:1: input_length: 0 is no number",
+		row(strings.Replace(good, "600", "6e2", 1)):                    "t:1: input_length: 6e2 is no number",
+		row(strings.Replace(good, "600", "16777217", 1)):               "t:1: input_length: 16777217 is no number",
+		row(strings.Replace(good, ":5,", ":0,", 1)):                    "t:1: output_length: 0 is no number",
+		row(strings.Replace(good, ":5,", ":99999999999999999999,", 1)): "t:1: output_length: 99999999999999999999 is no number",
+		row(strings.Replace(good, "600", "1025", 1)):                   "t:1: 2 hash_ids for 1025 input tokens, which are 3 blocks of 512",
+		row(strings.Replace(good, "[0,1]", "[0,-1]", 1)):               "t:1: hash_ids: -1 is negative",
+		row(good + `,"chat_id":7`):                                     `t:1: member "chat_id" is not one of a Mooncake trace`,
+		"[]\n" + row(good):                                             "t:1: column 1: ",
 	} {
-		if _, err := ReadJSON(strings.NewReader(text), "t", Milliseconds); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", text, err)
+		if got, err := Read(strings.NewReader(text), "t", Mooncake, Milliseconds); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, %v", text, got, err)
 		}
 	}
+	const header = "TIMESTAMP,ContextTokens,GeneratedTokens\r\n"
 	for text, want := range map[string]string{
-		"time,a\r\n":                           "t:1: the first column",
-		"TIMESTAMP,a\r\n2023-11-16\r\n":        "t:2: ",
-		"TIMESTAMP,a\r\n2023-13-16 00:00:00,1": "t:2: ",
-		"TIMESTAMP,a\n2023-11-16 00:00:00.1":   "t:2: ", // torn
+		"":     "t:1: the columns are []",
+		header: "t: there are no rows",
+		"ContextTokens,TIMESTAMP,GeneratedTokens\r\n1,2023-11-16 00:00:00,1": `t:1: the columns are ["ContextTokens" "TIMESTAMP" "GeneratedTokens"], those of an Azure trace are ["TIMESTAMP" `,
+		header + "2023-11-16\r\n":                                     "t:2: 1 fields for 3 columns",
+		header + "2023-13-16 00:00:00,1,1":                            "t:2: TIMESTAMP: ",
+		header + "2023-11-16 00:00:00.1,1":                            "t:2: 2 fields", // torn
+		header + "2023-11-16 00:00:00,-1,1e9":                         "t:2: ContextTokens: -1 is no number of tokens from 1 to 16777216\nt:2: GeneratedTokens: 1e9",
+		header + "2023-11-16 00:00:00,1,1\r\n9999-11-16 00:00:00,1,1": "t:3: TIMESTAMP: 9999-11-16 00:00:00 is more than 8784h0m0s from the first row",
 	} {
-		if _, err := ReadAzure(strings.NewReader(text), "t"); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Read(strings.NewReader(text), "t", Azure, Milliseconds); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
+}
+
+// All faults are told at once, up to a limit.
+func TestFaultsAreCounted(t *testing.T) {
+	var text strings.Builder
+	for range 25 {
+		text.WriteString("{\"timestamp\":0,\"input_length\":-1,\"output_length\":1,\"hash_ids\":[0]}\n")
+	}
+	_, err := Read(strings.NewReader(text.String()), "t", Mooncake, Milliseconds)
+	if err == nil || strings.Count(err.Error(), "\n") != maxFaults || !strings.HasSuffix(err.Error(), "\nt: 5 more faults") {
+		t.Errorf("%v", err)
+	}
+}
+
+// Whatever the bytes, rows or a named fault.
+func FuzzRead(f *testing.F) {
+	f.Add(rows("0", "3000"))
+	f.Add("TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 18:17:03.9799600,374,44")
+	f.Add(`{"timestamp":1e9,"input_length":1`)
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, format := range Formats {
+			rows, err := Read(strings.NewReader(text), "t", format, Milliseconds)
+			if err != nil {
+				if !strings.HasPrefix(err.Error(), "t:") {
+					t.Errorf("%s: %v", format, err)
+				}
+				continue
+			}
+			Check("t", Arrivals(rows), Milliseconds, true)
+			p, err := New("t", rows, plain(1<<40))
+			if err != nil {
+				continue // out of order
+			}
+			for i, q := range p.Requests {
+				if q.Input < 1 || q.Output < 1 || i > 0 && q.At < p.Requests[i-1].At {
+					t.Errorf("%s: request %d: %+v", format, i, q)
+				}
+			}
+		}
+	})
 }
 
 func FuzzParse(f *testing.F) {
