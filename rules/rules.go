@@ -12,13 +12,17 @@ import (
 	"assay/rules/checkpoint"
 	"assay/rules/command"
 	"assay/rules/compare"
+	"assay/rules/conversations"
 	"assay/rules/family"
 	"assay/rules/importrun"
 	"assay/rules/internal/rule"
+	"assay/rules/inventory"
 	"assay/rules/join"
 	"assay/rules/publish"
 	"assay/rules/pythonenv"
 	"assay/rules/serve"
+	"assay/rules/sweep"
+	"assay/rules/trace"
 	"assay/rules/validatefamily"
 	"assay/starlark/diag"
 	"assay/starlark/graph"
@@ -31,7 +35,8 @@ type Host = rule.Host
 var all = []rule.Rule{
 	checkpoint.Rule, pythonenv.Rule, family.Rule, bundle.Rule,
 	serve.Rule, validatefamily.Rule, aiperfrun.Rule, join.Rule, publish.Rule,
-	command.Rule, compare.Rule, importrun.Rule,
+	command.Rule, compare.Rule, importrun.Rule, conversations.Rule, trace.Rule, inventory.RowRule, inventory.Rule,
+	sweep.Rule, sweep.StopRule,
 }
 
 // Schemas lists the schema of every rule.

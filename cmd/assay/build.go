@@ -59,6 +59,8 @@ type buildFlags struct {
 	report  string // file for the report, "-" for the standard output
 	events  string // file for the events, likewise
 	summary string // file for the Markdown summary, likewise
+	// verdicts prints what gates that passed say; one that did not is an error anyway.
+	verdicts bool
 }
 
 func (f *buildFlags) add(cmd *cobra.Command) {
@@ -126,6 +128,9 @@ func (a *app) build(ctx context.Context, actions []*action.Action, flags buildFl
 	if published := a.published(eng, report); published != "" {
 		fmt.Fprint(people, published)
 	}
+	if flags.verdicts {
+		err = errors.Join(err, a.printVerdicts(people, eng, report))
+	}
 	closing := summary(report, time.Since(started))
 	fmt.Fprintln(people, closing)
 	if flags.report != "" {
@@ -167,7 +172,7 @@ func summary(r *engine.Report, elapsed time.Duration) string {
 		ran += " (" + strings.Join(notes, ", ") + ")"
 	}
 	parts = append(parts, ran)
-	for _, s := range []event.Status{event.Failed, event.GateFailed, event.Blocked, event.Interrupted} {
+	for _, s := range []event.Status{event.Failed, event.GateFailed, event.Blocked, event.Skipped, event.Interrupted} {
 		if n := count[s]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, s))
 		}

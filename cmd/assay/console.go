@@ -132,6 +132,8 @@ func (c *console) Handle(e event.Event) {
 			c.line("done   %s  %s", e.Action, round(time.Duration(e.Seconds*float64(time.Second))))
 		case event.Reproduced:
 			c.line("done   %s  %s, same bytes as before", e.Action, round(time.Duration(e.Seconds*float64(time.Second))))
+		case event.Skipped:
+			c.line("skip   %s  (%s)", e.Action, e.Reason)
 		case event.Failed:
 			c.line("FAILED %s", e.Action)
 		case event.GateFailed:

@@ -31,7 +31,7 @@ func (a *app) diffCommand() *cobra.Command {
 			"A and B are join targets that are built, or folders with the output of a join. Nothing is built or measured.",
 		Args: exactArguments(2, "two runs: join targets or folders with the output of a join"), ValidArgsFunction: a.completeTargets,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if o.MarginPercent < 0 || o.MarginPercent > 100 {
+			if !(0 <= o.MarginPercent && o.MarginPercent <= 100) { // NaN too
 				return usageError{fmt.Errorf("--margin %g: it is percent, 0 to 100", o.MarginPercent)}
 			}
 			scratch, err := os.MkdirTemp("", "assay-diff-")
@@ -128,8 +128,8 @@ func (a *app) joined(ctx context.Context, runs []string, scratch string, replay 
 func printComparison(out io.Writer, names []string, c compare.Comparison) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for i, s := range []compare.Side{c.A, c.B} {
-		fmt.Fprintf(w, "%c\t%s\t%s, %s, %s, %s, %s of %s, refused %s\n",
-			'a'+i, names[i], s.Model, s.Engine, s.Endpoint, s.Mode, plural(s.Samples, "sample"), plural(int(s.Requests), "request"), percentOf(s))
+		fmt.Fprintf(w, "%c\t%s\t%s, %s of %s, refused %s\n",
+			'a'+i, names[i], s.Name(), plural(s.Samples, "sample"), plural(int(s.Requests), "request"), percentOf(s))
 	}
 	if o := c.Order; o != nil {
 		fmt.Fprintf(w, "order\t%s\tb on average %s after a\n", o.Sequence, time.Duration(o.LaterSeconds*float64(time.Second)).Round(time.Second))
@@ -189,30 +189,30 @@ func ofRequests(p *compare.Paired) string {
 	if p == nil {
 		return "-"
 	}
-	return bracket(p.Interval)
+	return bracket(p.Interval, compare.LeastForMean)
 }
 
 func ofSamples(s *compare.Sampled) string {
 	if s == nil {
 		return "no claim"
 	}
-	return bracket(&s.Judged)
+	return bracket(&s.Judged, compare.LeastSamples)
 }
 
 // robust is the shift over samples or, without a claim, over requests.
 func robust(d *compare.Difference) string {
 	switch {
 	case d.Samples != nil:
-		return fmt.Sprintf("%+.3g %s", d.Samples.Shift.Value, bracket(d.Samples.Shift.Interval))
+		return fmt.Sprintf("%+.3g %s", d.Samples.Shift.Value, bracket(d.Samples.Shift.Interval, compare.LeastSamples))
 	case d.Requests != nil:
-		return fmt.Sprintf("%+.3g %s", d.Requests.Shift.Value, bracket(d.Requests.Shift.Interval))
+		return fmt.Sprintf("%+.3g %s", d.Requests.Shift.Value, bracket(d.Requests.Shift.Interval, compare.LeastForShift))
 	}
 	return "-"
 }
 
-func bracket(i *compare.Interval) string {
+func bracket(i *compare.Interval, needs int) string {
 	if i == nil {
-		return "n too small"
+		return fmt.Sprintf("n too small (needs %d)", needs)
 	}
 	return fmt.Sprintf("[%+.3g, %+.3g]", i.Low, i.High)
 }

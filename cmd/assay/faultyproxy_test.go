@@ -9,10 +9,13 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
+	"time"
 )
 
 // faultyProxy is the program faultyproxy FAULTS COMMAND ARG…: it runs a load
@@ -25,6 +28,9 @@ import (
 //	rename  leaves the request's id out
 //	cut     ends the answer after its first content, as if that were all of it
 //	think   says that the text is reasoning
+//	touch   makes the file $TOUCH.N before it answers request N
+//	stall   stops the load generator's workers for two seconds
+//	int     interrupts the load generator, as Ctrl-C does
 //
 // With entries=N the load generator has only N prompts.
 func faultyProxy() {
@@ -39,7 +45,8 @@ func faultyProxy() {
 func runBehindProxy(faults string, command []string) (code int, err error) {
 	value := func(flag string) *string { return &command[slices.Index(command, flag)+1] }
 	url := value("--url")
-	p := &proxy{upstream: *url, faults: map[int64]string{}}
+	cmd := exec.Command(command[0], command[1:]...)
+	p := &proxy{upstream: *url, faults: map[int64]string{}, generator: cmd}
 	for _, fault := range strings.Split(faults, ",") {
 		which, what, _ := strings.Cut(fault, "=")
 		if which == "entries" {
@@ -60,8 +67,7 @@ func runBehindProxy(faults string, command []string) (code int, err error) {
 	server := &http.Server{Handler: p}
 	go server.Serve(listener)
 	defer server.Close()
-	cmd := exec.Command(command[0], command[1:]...)
-	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.Args, cmd.Stdout, cmd.Stderr = command, os.Stdout, os.Stderr
 	err = cmd.Run()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
@@ -71,9 +77,10 @@ func runBehindProxy(faults string, command []string) (code int, err error) {
 }
 
 type proxy struct {
-	upstream string
-	faults   map[int64]string
-	posts    atomic.Int64
+	upstream  string
+	faults    map[int64]string
+	posts     atomic.Int64
+	generator *exec.Cmd
 }
 
 // The connections to the server are new ones, so that nothing of what the server
@@ -81,13 +88,22 @@ type proxy struct {
 var direct = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	fault := ""
+	var n int64 // 0 for what is no request to the model
 	if r.Method == http.MethodPost {
-		fault = p.faults[p.posts.Add(1)]
+		n = p.posts.Add(1)
 	}
+	fault := p.faults[n]
 	body, err := io.ReadAll(r.Body)
 	if err != nil || fault == "close" {
 		panic(http.ErrAbortHandler) // net/http closes the connection
+	}
+	switch fault {
+	case "touch":
+		os.WriteFile(fmt.Sprintf("%s.%d", os.Getenv("TOUCH"), n), nil, 0o644)
+	case "stall":
+		go stall(p.generator.Process.Pid)
+	case "int":
+		p.generator.Process.Signal(os.Interrupt)
 	}
 	send := func() *http.Response {
 		req, err := http.NewRequestWithContext(r.Context(), r.Method, p.upstream+r.URL.RequestURI(), bytes.NewReader(body))
@@ -148,4 +164,32 @@ func relay(w http.ResponseWriter, from io.Reader) {
 			return
 		}
 	}
+}
+
+// stall stops the workers below a process for a while. AIPerf's processes name
+// themselves by their service.
+func stall(pid int) {
+	workers := slices.DeleteFunc(below(pid), func(pid int) bool {
+		title, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		return !bytes.HasPrefix(title, []byte("aiperf worker"))
+	})
+	for _, signal := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGCONT} {
+		for _, pid := range workers {
+			syscall.Kill(pid, signal)
+		}
+		time.Sleep(2 * time.Second)
+	}
+}
+
+// below lists the descendants of a process.
+func below(pid int) (all []int) {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, name := range threads {
+		list, _ := os.ReadFile(name)
+		for _, child := range strings.Fields(string(list)) {
+			n, _ := strconv.Atoi(child)
+			all = append(append(all, n), below(n)...)
+		}
+	}
+	return all
 }

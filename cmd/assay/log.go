@@ -97,7 +97,11 @@ func (a *app) logShow(b *journal.Build) error {
 			}
 			_, err = fmt.Fprintf(a.stdout, "%s %s: %s\n", at, e.Action, what)
 		case event.Finished:
-			_, err = fmt.Fprintf(a.stdout, "%s %s %s\n", at, e.Status, e.Action)
+			reason := ""
+			if e.Status == event.Skipped {
+				reason = "  (" + e.Reason + ")"
+			}
+			_, err = fmt.Fprintf(a.stdout, "%s %s %s%s\n", at, e.Status, e.Action, reason)
 			if err == nil && e.Error != "" {
 				_, err = fmt.Fprintf(a.stdout, "  %s\n", e.Error)
 			}

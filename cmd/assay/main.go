@@ -127,7 +127,7 @@ func (a *app) command() *cobra.Command {
 	a.configFlag(root)
 	root.AddCommand(a.buildCommand(), a.planCommand(), a.whyCommand(), a.flagsCommand(), a.gatewayCommand(), a.workerCommand(), a.bundleCommand(),
 		a.testCommand(), a.diffCommand(), a.queryCommand(), a.depsCommand(), a.rdepsCommand(), a.somepathCommand(), a.explainCommand(), a.samplesCommand(),
-		a.verifyCommand(), a.logCommand(), a.cacheCommand(), a.doctorCommand(), a.initCommand(), a.auditCommand())
+		a.verifyCommand(), a.logCommand(), a.cacheCommand(), a.doctorCommand(), a.initCommand(), a.auditCommand(), a.statusCommand())
 	return root
 }
 

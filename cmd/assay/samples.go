@@ -138,7 +138,7 @@ func (a *app) addSamples(ctx context.Context, target string, more int, flags bui
 	m.Samples = int(^uint(0) >> 1)
 	s, err := eng.Samples(ctx, actions, m.ID)
 	if err != nil {
-		return err
+		return actionError{err}
 	}
 	m.Samples = len(s.Samples) + more
 	if err := a.build(ctx, actions, flags); err != nil {

@@ -78,6 +78,8 @@ func TestScript(t *testing.T) {
 			"stopped":    stopped,
 			"occupy":     occupy,
 			"fakeclient": fakeClient(shared),
+			"commit":     commit,
+			"lose":       lose,
 		},
 		Condition: func(name string) (bool, error) {
 			if name != "mount" {
@@ -361,4 +363,36 @@ func findBlob(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("%d files start with %q", len(found), args[1])
 	}
 	ts.Check(os.WriteFile(ts.MkAbs(args[2]), found[0], 0o644))
+}
+
+// commit MESSAGE: puts the story's files under git, as they are now.
+func commit(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: commit MESSAGE")
+	}
+	for _, git := range [][]string{{"init", "-q"}, {"add", "-A"}, {"-c", "user.name=story", "-c", "user.email=story@example.org", "commit", "-q", "-m", args[0]}} {
+		ts.Check(ts.Exec("git", git...))
+	}
+}
+
+// lose TEXT…: removes the one blob of the cache that contains all the texts.
+func lose(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: lose TEXT...")
+	}
+	var found []string
+	ts.Check(filepath.WalkDir(ts.MkAbs("cache/cas"), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if !slices.ContainsFunc(args, func(text string) bool { return !bytes.Contains(data, []byte(text)) }) {
+			found = append(found, path)
+		}
+		return err
+	}))
+	if len(found) != 1 {
+		ts.Fatalf("%d blobs contain %q", len(found), args)
+	}
+	ts.Check(os.Remove(found[0]))
 }

@@ -26,7 +26,7 @@ func summaryRow(model, bundle string, p50, throughput float64) publish.Row {
 	r.Workload.InputTokens, r.Workload.OutputTokens, r.Workload.Concurrency = 32, 16, 1
 	r.Status.State = "AIPerf-qualified"
 	r.Figures.Samples, r.Figures.Measured = 1, 20
-	r.Figures.LatencyMS.P50.Value, r.Figures.LatencyMS.P90.Absent = &p50, "n too small (needs 36)"
+	r.Figures.LatencyMS.P50.Value, r.Figures.LatencyMS.P90.Absent = &p50, "n too small (needs 29 one-sided, 36 two-sided)"
 	r.Figures.RequestsPerS = &throughput
 	return r
 }
@@ -51,7 +51,7 @@ func TestComparison(t *testing.T) {
 			rowA + "| status | AIPerf-qualified | AIPerf-qualified |",
 			rowA + "| bundle | " + digest.FromString("a").String() + " | " + digest.FromString("a2").String() + " |",
 			rowA + "| latency p50, ms | 12.500 | 11.250 |",
-			rowA + "| latency p90, ms | n too small (needs 36) | n too small (needs 36) |",
+			rowA + "| latency p90, ms | n too small (needs 29 one-sided, 36 two-sided) | n too small (needs 29 one-sided, 36 two-sided) |",
 			rowA + "| requests/s | 80.000 | 88.000 |",
 			rowA + "| output tokens/s | not measured | not measured |",
 		}},

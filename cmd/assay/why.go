@@ -59,6 +59,8 @@ func (w *why) explain(id string, depth int) {
 	case plan.Unknown:
 		w.line(depth, "%s waits for %s", id, v.WaitsFor)
 		w.explain(v.WaitsFor, depth+1)
+	case plan.Skipped:
+		w.line(depth, "%s is skipped by %s: %s", id, v.Skip.By, v.Skip.Reason)
 	case plan.Run:
 		w.line(depth, "%s would run: %s", id, v.Why.Reason)
 		w.changes(v.Why, depth)

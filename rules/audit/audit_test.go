@@ -79,7 +79,7 @@ func TestBesideTheLedger(t *testing.T) {
 		t.Errorf("a run that ended well: %q", got)
 	}
 	got, small := marks(exportstest.Run{})
-	if got["latency p50"] != "agrees" || got["latency p99"] != "n too small (needs 368)" || small.Over != "" {
+	if got["latency p50"] != "agrees" || got["latency p99"] != "n too small (needs 299 one-sided, 368 two-sided)" || small.Over != "" {
 		t.Errorf("ten requests: %q", got)
 	}
 	got, bad := marks(mixed)
@@ -114,7 +114,7 @@ func TestLedgerFile(t *testing.T) {
 		t.Error("the export was overwritten")
 	}
 	// Half a ledger does not stay.
-	exportstest.Put(t, dir, exports.RawFile, append(before, "x\n"...))
+	exportstest.Put(t, dir, exports.RecordsFile, []byte("x\n"))
 	options.Ledger = filepath.Join(t.TempDir(), "half.jsonl")
 	if _, err := audit.Audit(t.Context(), options); err == nil {
 		t.Error("a corrupt export was audited")

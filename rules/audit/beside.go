@@ -97,6 +97,9 @@ func (t *tally) others(row metrics.Row) string {
 		if completed := row.Counts["completed"]; completed > t.successes {
 			return fmt.Sprintf("AIPerf calls %d requests errors that completed", completed-t.successes)
 		}
+		if lost := row.Counts["incomplete"]; lost > 0 {
+			return fmt.Sprintf("requests without an end in the export: %d", lost)
+		}
 		return ""
 	}
 	n := 0

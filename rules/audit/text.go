@@ -232,12 +232,14 @@ func (t *text) figures(r *Report) {
 	}
 	rows := [][]string{{"", "n", "mean", "p50", "p90", "p95", "p99", "refused"}}
 	var why []string
+	small := map[string]string{} // by percentile
 	add := func(name string, s metrics.Latency) {
 		row := []string{name, strconv.Itoa(s.N), number(s.Mean)}
-		for _, q := range []metrics.Quantile{s.P50, s.P90, s.P95, s.P99} {
+		for i, q := range []metrics.Quantile{s.P50, s.P90, s.P95, s.P99} {
 			cell := number(q.Value)
 			if q.Value == nil && s.Absent == "" {
 				cell = "n too small"
+				small[rows[0][3+i]] = q.Absent
 			}
 			row = append(row, cell)
 		}
@@ -260,6 +262,9 @@ func (t *text) figures(r *Report) {
 	t.table(rows)
 	for _, line := range why {
 		t.line("  ", "%s", line)
+	}
+	for _, p := range slices.Sorted(maps.Keys(small)) {
+		t.line("  ", "%s: %s", p, small[p])
 	}
 	t.line("  ", "Throughput: %s requests/s, %s output tokens/s. Refused: %s. Not completed: %s.",
 		number(f.RequestsPerS), number(f.OutputTokensPerS), share(f.Rejected), share(f.NotCompleted))

@@ -5,6 +5,7 @@
 package compare
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -55,7 +56,10 @@ type Side struct {
 	Engine   string `json:"engine"`
 	Endpoint string `json:"endpoint"`
 	Mode     string `json:"mode"` // "buffered" or "streamed"
-	Samples  int    `json:"samples"`
+	// Origin is the note of whoever imported the run; empty if it was made here. With
+	// it the rest is what its files tell, and empty where they do not.
+	Origin  string `json:"origin,omitempty"`
+	Samples int    `json:"samples"`
 	// Requests are the measured ones of each sample.
 	Requests int64 `json:"requests"`
 	// Rejected is the share of the measured requests that were refused: durations
@@ -80,7 +84,7 @@ type Options struct {
 // Rule is the rule `compare`.
 var Rule = rule.Rule{
 	Schema: &schema.Rule{
-		Name: "compare", Version: 2,
+		Name: "compare", Version: 3,
 		Doc: "Compares the durations of two runs of matched work: the same requests one at a time, with the same answers. It says why if the work is not the same.",
 		Attrs: []schema.Attr{
 			{Name: "a", Kind: schema.Label, Required: true, Rules: []string{"join"}, Doc: "The run that is compared with."},
@@ -144,7 +148,19 @@ func describe(s side) Side {
 		Samples: len(s.joined.Samples), Requests: f.Workload.Requests, Rejected: s.joined.Row.Rejected, OtherCPUs: besides(s),
 	}
 	d.Scope, _ = scope(s)
+	if i := s.joined.Samples[0].Imported; i != nil {
+		d.Origin = i.Origin
+	}
 	return d
+}
+
+// Name describes a side in a few words.
+func (s Side) Name() string {
+	name := fmt.Sprintf("%s, %s, %s, %s", cmp.Or(s.Model, "model not known"), cmp.Or(s.Engine, "engine not known"), cmp.Or(s.Endpoint, "endpoint not known"), s.Mode)
+	if s.Origin != "" {
+		name += fmt.Sprintf(", imported (%q)", s.Origin)
+	}
+	return name
 }
 
 // besides is how many CPUs other processes used on average while a side was
@@ -164,6 +180,24 @@ func besides(s side) *float64 {
 	}
 	cpus := others / wall
 	return &cpus
+}
+
+// unseen says which sides are of unknown origin, "" for none. A verdict needs runs
+// that were seen.
+func unseen(a, b side) string {
+	var who []string
+	for _, s := range []side{a, b} {
+		if s.joined.Samples[0].Imported != nil {
+			who = append(who, s.name)
+		}
+	}
+	switch len(who) {
+	case 0:
+		return ""
+	case 1:
+		return who[0] + " was imported"
+	}
+	return "a and b were imported"
 }
 
 // unequalLoad is by how many CPUs the load of others may differ before a reader
@@ -196,6 +230,10 @@ func gaps(a, b side, c *Comparison) []string {
 		add("the sides did not have the same quiet: others used %.2f CPUs beside a and %.2f beside b, and what that did is in the difference", *p, *q)
 	default:
 		add("others used %.2f CPUs beside a and %.2f beside b: no limit was applied", *p, *q)
+	}
+	if who := unseen(a, b); who != "" {
+		add("%s: nobody here saw the server, the machine or its load, so neither is known to be the same as beside it", who)
+		return list
 	}
 	x, y := a.joined.Samples[0].Facts, b.joined.Samples[0].Facts
 	if x.Host.CPUModel != y.Host.CPUModel {

@@ -13,7 +13,9 @@ import (
 	"pgregory.net/rapid"
 
 	"assay/rules/aiperfrun"
+	"assay/rules/importrun"
 	"assay/rules/internal/ledger"
+	"assay/rules/internal/metrics"
 	"assay/rules/internal/record"
 	"assay/rules/join"
 )
@@ -406,6 +408,40 @@ func TestGaps(t *testing.T) {
 	says("others used 0.10 CPUs beside a and 0.15 beside b: no limit was applied")
 	quiet(b, 9)
 	says("the sides did not have the same quiet: others used 0.10 CPUs beside a and 0.90 beside b")
+}
+
+// Nobody saw a run that was imported, so there is no verdict, however many samples.
+func TestImportedRunBearsNoVerdict(t *testing.T) {
+	levels := func(level float64) side {
+		return repeated("", metrics.ClaimSamples, func(int) float64 { return level })
+	}
+	for who, c := range map[string]struct{ a, b bool }{"a was imported": {a: true}, "b was imported": {b: true}, "a and b were imported": {true, true}} {
+		a, b := levels(10), levels(30)
+		a.name, b.name = "a", "b"
+		for s, imported := range map[*side]bool{&a: c.a, &b: c.b} {
+			if imported {
+				s.joined.Samples[0].Imported = &importrun.Import{Origin: "July"}
+			}
+		}
+		got := compare(a, b, Options{MarginPercent: 5})
+		if !got.Comparable || (got.A.Origin == "July") != c.a || (got.B.Origin == "July") != c.b {
+			t.Errorf("%s: %+v", who, got)
+		}
+		for _, f := range got.Figures {
+			if f.Verdict != CannotTell || f.Samples != nil || !strings.HasPrefix(f.Why, who+", and a run of unknown origin bears no verdict") {
+				t.Errorf("%s: %s: %s, %q", who, f.Name, f.Verdict, f.Why)
+			}
+		}
+		if last := got.Gaps[len(got.Gaps)-1]; !strings.HasPrefix(last, who+": nobody here saw the server") {
+			t.Errorf("%s: %q", who, got.Gaps)
+		}
+		if name := got.B.Name(); strings.HasSuffix(name, `, engine not known, chat, buffered, imported ("July")`) != c.b {
+			t.Error(name)
+		}
+	}
+	if f := compare(levels(10), levels(30), Options{MarginPercent: 5}).Figures[0]; f.Verdict != Worse {
+		t.Errorf("made here: %s, %s", f.Verdict, f.Why)
+	}
 }
 
 // What is not known is null.

@@ -43,7 +43,8 @@ type Difference struct {
 	Margin  float64  `json:"margin"`
 	// Requests compares the same requests in pairs. It is nil of a rate.
 	Requests *Paired `json:"requests"`
-	// Samples compares the samples; nil where a side has fewer than a claim needs.
+	// Samples compares the samples; nil where a side has fewer than a claim needs, or
+	// was imported.
 	Samples *Sampled `json:"samples"`
 	Verdict Verdict  `json:"verdict"`
 	// Why says why nothing can be told, and what would be needed.
@@ -72,6 +73,14 @@ type Sampled struct {
 	Shift stats.Shift `json:"hodges_lehmann"`
 }
 
+// The least that have an interval: requests for the mean, requests for the rank test,
+// where 2 of the 2^n orders of signs must be 5 % at most, and samples for a claim.
+const (
+	LeastForMean  = 2
+	LeastForShift = 6
+	LeastSamples  = metrics.ClaimSamples
+)
+
 const alpha = 1 - metrics.Confidence
 
 // mostSamples is the most that a reader is advised to measure.
@@ -89,7 +98,9 @@ func figures(a, b side, marginPercent float64) (list []Figure, judged int) {
 		x, y, withheld := k.observe(a, b)
 		if f.Withheld = withheld; withheld == nil {
 			f.Difference = difference(x, y, marginPercent)
-			if f.A.Low == nil || f.B.Low == nil {
+			if who := unseen(a, b); who != "" {
+				f.Why = who + ", and a run of unknown origin bears no verdict"
+			} else if f.A.Low == nil || f.B.Low == nil {
 				f.Why = fewSamples(len(x.samples), len(y.samples))
 			} else {
 				c := claim{f, stats.Welch(x.samples, y.samples)}
@@ -150,7 +161,7 @@ func (c claim) judge(known bool, level float64) {
 		d.Verdict = c.place(d.Mean)
 		return
 	}
-	d.Why = fmt.Sprintf("the interval holds an end of the margin, and more than %d samples would not tell: the difference is about the margin", mostSamples)
+	d.Why = fmt.Sprintf("the interval holds an end of the margin, and at this spread %d samples would not tell either", mostSamples)
 	if n, ok := stats.SamplesNeeded(x, y, d.Margin, level, mostSamples); ok {
 		d.Why = fmt.Sprintf("the interval holds an end of the margin: at this spread about %s on each side would tell", samples(n))
 	}

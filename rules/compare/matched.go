@@ -121,7 +121,11 @@ func sequential(s side, streams bool) []Reason {
 	if w.Streaming && !streams {
 		reasons = append(reasons, Reason{Code: Streamed, Message: s.name + " streams its answers"})
 	}
-	if w.Concurrency != 1 {
+	switch w.Concurrency {
+	case 1:
+	case 0: // of an imported run
+		reasons = append(reasons, Reason{Code: Concurrent, Message: s.name + ": how many requests were in flight is not known"})
+	default:
 		reasons = append(reasons, Reason{Code: Concurrent, Message: fmt.Sprintf("%s has %d requests in flight, not 1", s.name, w.Concurrency)})
 	}
 	if w.RequestRate != 0 {

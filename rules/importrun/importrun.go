@@ -132,7 +132,7 @@ func take(ctx context.Context, run *action.Run, origin string, window int64) err
 	if err != nil {
 		return err
 	}
-	r.Copies = true
+	r.Copies, r.Strict = true, true
 	s, _, err := r.Ledger(ctx, window, func(*ledger.Entry) error { return nil })
 	if err != nil {
 		return err

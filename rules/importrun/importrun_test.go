@@ -155,6 +155,16 @@ func TestWhatAnImportSaysOfItsFiles(t *testing.T) {
 		t.Errorf("%v, %+v", err, got)
 	}
 
+	damaged := write(exportstest.Run{})
+	raw, err := os.ReadFile(filepath.Join(damaged, exports.RawFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	exportstest.Put(t, damaged, exports.RawFile, append(raw, "{}\n"...))
+	if _, err := imported(t, damaged, nil); err == nil || !strings.Contains(err.Error(), exports.RawFile+":12: the record has no metadata") {
+		t.Errorf("a damaged record: %v", err)
+	}
+
 	half := write(exportstest.Run{})
 	exportstest.Put(t, half, exports.SummaryFile, []byte(`{"aiperf_version":`))
 	if _, err := imported(t, half, nil); err == nil || !strings.Contains(err.Error(), exports.SummaryFile) || !strings.Contains(err.Error(), "leave what cannot be read out of `files`") {

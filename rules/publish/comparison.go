@@ -36,7 +36,7 @@ func writeComparisons(w io.Writer, list []compare.Comparison) {
 }
 
 func sideName(s compare.Side) string {
-	return fmt.Sprintf("%s, %s, %s, %s", s.Model, s.Engine, s.Endpoint, count(s.Samples, "sample"))
+	return s.Name() + ", " + count(s.Samples, "sample")
 }
 
 func writeFigure(w io.Writer, f compare.Figure) {
@@ -51,17 +51,17 @@ func writeFigure(w io.Writer, f compare.Figure) {
 	}
 	requests, robust, samples := "", "", "no claim"
 	if r := f.Requests; r != nil {
-		requests, robust = bracket(r.Interval), fmt.Sprintf("%+.2f %s", r.Shift.Value, bracket(r.Shift.Interval))
+		requests, robust = bracket(r.Interval, compare.LeastForMean), fmt.Sprintf("%+.2f %s", r.Shift.Value, bracket(r.Shift.Interval, compare.LeastForShift))
 	}
 	if f.Samples != nil {
-		samples = bracket(&f.Samples.Judged)
+		samples = bracket(&f.Samples.Judged, compare.LeastSamples)
 	}
 	fmt.Fprintf(w, "| %s | %.2f | %.2f | %s | %s | %s | %s | %s |\n", name, *f.A.Mean, *f.B.Mean, difference, requests, robust, samples, f.Verdict)
 }
 
-func bracket(i *compare.Interval) string {
+func bracket(i *compare.Interval, needs int) string {
 	if i == nil {
-		return "n too small"
+		return fmt.Sprintf("n too small (needs %d)", needs)
 	}
 	return fmt.Sprintf("[%+.2f, %+.2f]", i.Low, i.High)
 }

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/v1/types"
@@ -28,7 +29,9 @@ import (
 	"assay/rules/internal/ledger"
 	"assay/rules/internal/metrics"
 	"assay/rules/internal/rule"
+	"assay/rules/inventory"
 	"assay/rules/join"
+	"assay/rules/sweep"
 	"assay/rules/validatefamily"
 	"assay/starlark/graph"
 	"assay/starlark/schema"
@@ -51,15 +54,23 @@ type publication struct {
 // Rule is the rule `publish`.
 var Rule = rule.Rule{
 	Schema: &schema.Rule{
-		Name: "publish", Version: 4,
+		Name: "publish", Version: 5,
 		Doc: "Publishes joins: report, tables, every request, and an OCI image layout.",
 		Attrs: []schema.Attr{
-			{Name: "joins", Kind: schema.LabelList, Required: true, Rules: []string{"join"}, Doc: "What is published, a row each."},
+			{Name: "joins", Kind: schema.LabelList, Rules: []string{"join"}, Doc: "What is published, a row each."},
+			{Name: "sweeps", Kind: schema.LabelList, Rules: []string{"sweep"}, Doc: "Sweeps to show before the rows; their cells are rows too, as far as they were measured."},
 			{Name: "validations", Kind: schema.LabelList, Rules: []string{"validate_family"}, Doc: "The validations that rows may rest on; a verdict counts only for the bundle that was served."},
 			{Name: "comparisons", Kind: schema.LabelList, Rules: []string{"compare"}, Doc: "Comparisons to show after the rows."},
+			{Name: "inventory", Kind: schema.Label, Rules: []string{"inventory"}, Doc: "The matrix to show before the rows, with the source revision it was published at."},
 			{Name: "title", Kind: schema.String, Required: true, Doc: "The title of the report."},
 			{Name: "dir", Kind: schema.String, Required: true, Pattern: `[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*`,
 				PatternDoc: "a path below the workspace", Doc: "The directory to write, below the workspace. It belongs to this target."},
+		},
+		Check: func(v map[string]any) []schema.Problem {
+			if len(v["joins"].([]string)) == 0 && len(v["sweeps"].([]string)) == 0 && v["inventory"] == "" {
+				return []schema.Problem{{Attr: "joins", Message: "is empty, and there is neither a sweep nor an inventory: nothing to publish"}}
+			}
+			return nil
 		},
 	},
 	Class:   action.Effect,
@@ -72,6 +83,17 @@ func analyze(c *rule.Context, t *graph.Target, a *action.Action) []schema.Proble
 	for i, label := range joins {
 		a.Deps = append(a.Deps, action.Dep{Role: role(i), ID: label.String()})
 	}
+	sweeps := t.Labels("sweeps")
+	for i, label := range sweeps {
+		a.Deps = append(a.Deps, action.Dep{Role: sweepRole(i), ID: label.String(), Path: sweep.File})
+		of, _ := c.Graph.Target(label)
+		for _, cell := range of.Labels("joins") {
+			if !slices.Contains(joins, cell) {
+				a.Deps = append(a.Deps, action.Dep{Role: role(len(joins)), ID: cell.String(), Optional: true})
+				joins = append(joins[:len(joins):len(joins)], cell)
+			}
+		}
+	}
 	validations := t.Labels("validations")
 	for i, label := range validations {
 		a.Deps = append(a.Deps, action.Dep{Role: validationRole(i), ID: label.String(), Path: validatefamily.VerdictFile})
@@ -79,6 +101,10 @@ func analyze(c *rule.Context, t *graph.Target, a *action.Action) []schema.Proble
 	comparisons := t.Labels("comparisons")
 	for i, label := range comparisons {
 		a.Deps = append(a.Deps, action.Dep{Role: comparisonRole(i), ID: label.String(), Path: compare.File})
+	}
+	matrix, withMatrix := c.Dep(t, inventoryRole)
+	if withMatrix {
+		a.Deps = append(a.Deps, action.Dep{Role: inventoryRole, ID: matrix.Label.String(), Path: inventory.File})
 	}
 	dir := c.Path(t.String("dir"))
 	a.Check = func(ctx context.Context, tree cas.Ref, store *cas.Store) error {
@@ -91,7 +117,21 @@ func analyze(c *rule.Context, t *graph.Target, a *action.Action) []schema.Proble
 		return nil
 	}
 	a.Run = func(ctx context.Context, run *action.Run) error {
-		files, err := render(t.String("title"), len(joins), len(validations), len(comparisons), run)
+		results := Results{Schema: ResultsSchema, Title: t.String("title"), Definitions: metrics.Definitions}
+		if withMatrix {
+			results.Inventory = &Matrix{ReconciledWith: inventory.ReadRevision(ctx, c.Workspace)}
+			if err := jsonfile.Read(run.Input(inventoryRole), &results.Inventory.Inventory); err != nil {
+				return err
+			}
+		}
+		for i := range sweeps {
+			var s sweep.Sweep
+			if err := jsonfile.Read(run.Input(sweepRole(i)), &s); err != nil {
+				return err
+			}
+			results.Sweeps = append(results.Sweeps, s)
+		}
+		files, err := render(results, len(joins), len(validations), len(comparisons), run)
 		if err != nil {
 			return err
 		}
@@ -117,19 +157,23 @@ func analyze(c *rule.Context, t *graph.Target, a *action.Action) []schema.Proble
 
 func role(i int) string { return fmt.Sprintf("joins/%03d", i) }
 
+func sweepRole(i int) string { return fmt.Sprintf("sweeps/%03d", i) }
+
 func validationRole(i int) string { return fmt.Sprintf("validations/%03d", i) }
 
 func comparisonRole(i int) string { return fmt.Sprintf("comparisons/%03d", i) }
 
-// render makes the files that are published, but for the layout and the sums.
-func render(title string, joins, validations, comparisons int, run *action.Run) ([]file, error) {
+const inventoryRole = "inventory"
+
+// render makes the files that are published, but for the layout and the sums, of
+// results that have no rows and comparisons yet.
+func render(results Results, joins, validations, comparisons int, run *action.Run) ([]file, error) {
 	verdicts := make([]validatefamily.Verdict, validations)
 	for i := range verdicts {
 		if err := jsonfile.Read(run.Input(validationRole(i)), &verdicts[i]); err != nil {
 			return nil, err
 		}
 	}
-	results := Results{Schema: ResultsSchema, Title: title, Definitions: metrics.Definitions}
 	for i := range comparisons {
 		var c compare.Comparison
 		if err := jsonfile.Read(run.Input(comparisonRole(i)), &c); err != nil {
@@ -138,8 +182,11 @@ func render(title string, joins, validations, comparisons int, run *action.Run) 
 		results.Comparisons = append(results.Comparisons, c)
 	}
 	var ledgers []file
-	entries := make([][][]ledger.Entry, joins) // of each row's samples
+	var entries [][][]ledger.Entry // of each row's samples
 	for i := range joins {
+		if _, ok := run.Absent[role(i)]; ok {
+			continue // the sweep says why
+		}
 		in := run.Input(role(i))
 		var j join.Joined
 		if err := jsonfile.Read(filepath.Join(in, join.File), &j); err != nil {
@@ -149,18 +196,19 @@ func render(title string, joins, validations, comparisons int, run *action.Run) 
 		if err != nil {
 			return nil, err
 		}
-		results.Rows = append(results.Rows, row)
+		results.Rows, entries = append(results.Rows, row), append(entries, nil)
+		n := len(results.Rows)
 		for _, s := range row.Samples {
 			data, err := os.ReadFile(filepath.Join(in, join.LedgerDir, s.ID+".jsonl"))
 			if err != nil {
 				return nil, err
 			}
-			f := file{fmt.Sprintf("ledger/row%d-%s.jsonl", i+1, s.ID), "application/jsonl", data}
+			f := file{fmt.Sprintf("ledger/row%d-%s.jsonl", n, s.ID), "application/jsonl", data}
 			sample, err := readLedger(f)
 			if err != nil {
 				return nil, err
 			}
-			ledgers, entries[i] = append(ledgers, f), append(entries[i], sample)
+			ledgers, entries[n-1] = append(ledgers, f), append(entries[n-1], sample)
 		}
 	}
 	var report, page, encoded bytes.Buffer
@@ -178,12 +226,27 @@ func render(title string, joins, validations, comparisons int, run *action.Run) 
 	if err != nil {
 		return nil, err
 	}
-	return append([]file{
+	files := []file{
 		{"report.html", htmlType, page.Bytes()},
 		{"report.md", "text/markdown", report.Bytes()},
 		{"results.csv", "text/csv", table},
 		{"results.json", types.MediaType("application/vnd.assay.results.v1+json"), encoded.Bytes()},
-	}, ledgers...), nil
+	}
+	if results.Inventory != nil {
+		table, err := inventoryCSV(results.Inventory.Rows)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, file{"inventory.csv", "text/csv", table})
+	}
+	if len(results.Sweeps) > 0 {
+		table, err := sweepsCSV(results.Sweeps)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, file{"sweeps.csv", "text/csv", table})
+	}
+	return append(files, ledgers...), nil
 }
 
 // tables makes a table of each ledger among the files.

@@ -16,6 +16,10 @@ import (
 // writeReport writes report.md.
 func writeReport(w io.Writer, r Results) {
 	fmt.Fprintf(w, "# %s\n", r.Title)
+	if r.Inventory != nil {
+		writeInventory(w, *r.Inventory)
+	}
+	writeSweeps(w, r.Sweeps)
 	for _, row := range r.Rows {
 		writeRow(w, row)
 	}
@@ -57,6 +61,9 @@ func writeRow(w io.Writer, r Row) {
 		fmt.Fprintf(w, "| %s | %d | %s | %s | %s | %s | %s |\n", f.Title, f.N, value(f.Mean), interval(f.Repeats), percent(f.CV), list(f.Values), f.Refused)
 	}
 
+	if r.Chat != nil {
+		writeChat(w, r)
+	}
 	for _, s := range r.Samples {
 		writeSample(w, s)
 	}
@@ -69,6 +76,11 @@ func writeRow(w io.Writer, r Row) {
 
 // asked says what each request asked for; an imported run may not tell.
 func asked(w aiperfrun.Workload) string {
+	if d := w.Dataset; d != nil && d.Scheduled {
+		return fmt.Sprintf("%d requests of a trace at their recorded times", w.Requests)
+	} else if d != nil {
+		return fmt.Sprintf("%d conversations of a data set, %d at a time", d.Conversations, w.Concurrency)
+	}
 	known := func(n int64) string {
 		if n == 0 {
 			return "an unknown number of"
@@ -99,6 +111,9 @@ func writeSample(w io.Writer, s Sample) {
 		fmt.Fprintf(w, "\nFailed by reason: %s.\n", tally(s.Reasons))
 	}
 	fmt.Fprintf(w, "\n%s\n", strings.Join(account(s), "\n"))
+	if s.Replay != nil {
+		writeReplay(w, s.Replay)
+	}
 	if len(s.Findings) == 0 {
 		fmt.Fprintf(w, "\nNo findings.\n")
 		return
@@ -182,7 +197,7 @@ func provenance(r Row) []fact {
 		return facts
 	}
 	p := r.Profile
-	origin := p.Origin.Wheel
+	origin := p.Origin.Wheels()
 	if origin == "" {
 		origin = p.Origin.File
 	}
@@ -208,7 +223,11 @@ func provenance(r Row) []fact {
 			add("package "+pkg.Name, "%s, wheel sha256 `%s`, METADATA `%s`, RECORD `%s`", pkg.Version, pkg.SHA256, pkg.Metadata, pkg.Record)
 		}
 		add("Python", "%s", s.Python)
-		add("data set", "synthetic, seed %d, requests `%s`", r.Workload.Seed, s.Dataset)
+		if d := r.Workload.Dataset; d != nil {
+			add("data set", "%s, made of `%s`, as sent `%s`, requests `%s`", d.Kind, d.Source, d.Sent, s.Dataset)
+		} else {
+			add("data set", "synthetic, seed %d, requests `%s`", r.Workload.Seed, s.Dataset)
+		}
 		add("measured path", "version %s, `%s`", s.Measured.Version, s.Measured.Sources)
 	}
 	return facts

@@ -14,13 +14,16 @@ import (
 	"assay/rules/checkpoint"
 	"assay/rules/compare"
 	"assay/rules/importrun"
+	"assay/rules/internal/fidelity"
 	"assay/rules/internal/host"
 	"assay/rules/internal/ledger"
 	"assay/rules/internal/metrics"
 	"assay/rules/internal/server"
+	"assay/rules/internal/status"
 	"assay/rules/internal/testbed"
 	"assay/rules/join"
 	"assay/rules/pythonenv"
+	"assay/rules/sweep"
 	"assay/rules/validatefamily"
 )
 
@@ -33,10 +36,18 @@ type Results struct {
 	Schema int    `json:"schema"`
 	Title  string `json:"title"`
 	Rows   []Row  `json:"rows"`
+	// Inventory is the matrix that the rows belong to, if one is published.
+	Inventory *Matrix `json:"inventory,omitempty"`
+	// Sweeps are series of growing load. Their cells are among the rows, as far as they
+	// were measured.
+	Sweeps []sweep.Sweep `json:"sweeps,omitempty"`
 	// Comparisons are of runs with matched work, or say why it was not.
 	Comparisons []compare.Comparison `json:"comparisons,omitempty"`
 	Definitions map[string]string    `json:"definitions"`
 }
+
+// Status is how far a row has come.
+type Status = status.Status
 
 // Row is one checkpoint, profile and workload.
 type Row struct {
@@ -51,6 +62,8 @@ type Row struct {
 	Server   server.Spec        `json:"server"`
 	Figures  metrics.Row        `json:"figures"`
 	Samples  []Sample           `json:"samples"`
+	// Chat has the turns of a row of conversations.
+	Chat *join.Chat `json:"chat,omitempty"`
 	// Imported says where the run is from if it was not made here.
 	Imported *importrun.Import `json:"imported,omitempty"`
 	// Gaps are what this row does not show.
@@ -91,9 +104,13 @@ type Sample struct {
 	Join     ledger.Quality                        `json:"join_quality"`
 	AIPerf   *join.Counts                          `json:"aiperf,omitempty"`
 	// Validation is the verdict that the sample was made under, if one was required.
-	Validation *aiperfrun.Validation             `json:"validation,omitempty"`
-	Findings   []ledger.Finding                  `json:"findings"`
-	Measured   struct{ Version, Sources string } `json:"measured_path"`
+	Validation *aiperfrun.Validation `json:"validation,omitempty"`
+	// Replay says how true the replay of a recorded schedule was.
+	Replay *fidelity.Report `json:"replay,omitempty"`
+	// Answers says how the answers were judged that depend on earlier turns.
+	Answers  *join.Answers                     `json:"answers,omitempty"`
+	Findings []ledger.Finding                  `json:"findings"`
+	Measured struct{ Version, Sources string } `json:"measured_path"`
 }
 
 // Hardware is the machine, without what names it.
@@ -119,7 +136,7 @@ func newRow(j join.Joined, verdicts []validatefamily.Verdict) (Row, error) {
 			Licence: f.Bundle.Licence, Bundle: f.Bundle.Digest, ServedFile: f.ServedFile,
 			Origin: f.Bundle.Origin, ClaimedRevision: f.Bundle.Revision,
 		},
-		Endpoint: f.Workload.Endpoint, Mode: "buffered", Workload: f.Workload, Server: f.Server, Figures: j.Row,
+		Endpoint: f.Workload.Endpoint, Mode: "buffered", Workload: f.Workload, Server: f.Server, Figures: j.Row, Chat: j.Chat,
 	}
 	if f.Workload.Streaming {
 		row.Mode = "streamed"
@@ -130,7 +147,7 @@ func newRow(j join.Joined, verdicts []validatefamily.Verdict) (Row, error) {
 	for _, s := range j.Samples {
 		row.Samples = append(row.Samples, newSample(s))
 	}
-	row.Status = status(row, verdicts)
+	row.Status = status.Of(status.Evidence{Bundle: &f.Bundle, Verdicts: verdicts, Join: &j})
 	row.Gaps = gaps(row)
 	return row, nil
 }
@@ -147,7 +164,7 @@ func newSample(s join.Sample) Sample {
 		Host: Hardware{f.Host.OS, f.Host.Architecture, f.Host.Kernel, f.Host.CPUModel, f.Host.CPUs, f.Host.MemoryBytes},
 		CPUs: f.CPUs, Network: f.Network, Quiet: f.Quiet, Commands: f.Commands, Exit: f.ClientExit, Dataset: s.Dataset,
 		Counts: s.Ledger.Counts, Reasons: s.Ledger.Reasons, Server: outcomes, Join: s.Ledger.Quality,
-		AIPerf: s.AIPerf, Validation: f.Validation, Findings: s.Ledger.Findings,
+		AIPerf: s.AIPerf, Validation: f.Validation, Replay: s.Replay, Answers: s.Answers, Findings: s.Ledger.Findings,
 	}
 	sample.Measured.Version, sample.Measured.Sources = f.MeasuredPath.Version, f.MeasuredPath.Sources
 	return sample
@@ -174,9 +191,9 @@ func gaps(r Row) []string {
 		list = append(list, "the bundle was not ours to check: the server ran already, and nothing shows what it had loaded")
 	}
 	if r.Server.Unverified() {
-		list = append(list, unverified(r.Server))
+		list = append(list, status.Unverified(r.Server))
 	}
-	if r.Status.State == implemented {
+	if r.Status.State == status.Implemented {
 		list = append(list, "no passing validation: nothing is said about the answers being right by the family's criteria")
 	}
 	if r.Profile.ClaimedRevision != "" {
@@ -244,6 +261,7 @@ type figure struct {
 }
 
 var figures = []figure{
+	{"response_ms", "response from the planned time", func(r metrics.Row) metrics.Latency { return r.ResponseMS }, false, true},
 	{"latency_ms", "client latency", func(r metrics.Row) metrics.Latency { return r.LatencyMS }, false, false},
 	{"ttfb_ms", "time to first byte", func(r metrics.Row) metrics.Latency { return r.TTFBMS }, false, true},
 	{"ttft_ms", "time to first token", func(r metrics.Row) metrics.Latency { return r.TTFTMS }, true, false},

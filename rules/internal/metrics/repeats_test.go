@@ -212,7 +212,7 @@ func TestNoLatencyWithoutRefusals(t *testing.T) {
 			}
 		}
 	}
-	if latencies != 7 {
+	if latencies != 8 {
 		t.Errorf("%d latencies", latencies)
 	}
 }

@@ -12,6 +12,7 @@ import (
 // length.
 var Definitions = map[string]string{
 	"percentile":            "linear interpolation at rank (n-1)p of the values of all samples together; 95 % interval of order statistics; absent below 6 (p50), 36 (p90), 72 (p95), 368 (p99) values",
+	"response_ms":           "client, planned time to last content chunk, completed measured requests of a recorded schedule; what the load generator was late is inside, where latency_ms counts from the dispatch",
 	"latency_ms":            "client, dispatch to last content chunk, completed measured requests; monotonic clock of the client",
 	"ttfb_ms":               "client, dispatch to status line and headers; the time of a connection is inside",
 	"ttft_ms":               "client, dispatch to first content chunk (text, reasoning or tool call); streams that arrive as they are generated",
@@ -43,10 +44,12 @@ type Row struct {
 	NotCompleted Share `json:"not_completed"`
 
 	LatencyMS Latency `json:"latency_ms"`
-	TTFBMS    Latency `json:"ttfb_ms"`
-	TTFTMS    Latency `json:"ttft_ms"`
-	TTFOMS    Latency `json:"ttfo_ms"`
-	ITLMS     Latency `json:"itl_ms"`
+	// ResponseMS counts from the planned time of a recorded schedule.
+	ResponseMS Latency `json:"response_ms"`
+	TTFBMS     Latency `json:"ttfb_ms"`
+	TTFTMS     Latency `json:"ttft_ms"`
+	TTFOMS     Latency `json:"ttfo_ms"`
+	ITLMS      Latency `json:"itl_ms"`
 	// ITLTokenWeightedMS weighs each gap between tokens alike, where ITLMS weighs
 	// each request alike.
 	ITLTokenWeightedMS *float64 `json:"itl_token_weighted_ms,omitempty"`
@@ -89,6 +92,7 @@ type Builder struct {
 	counts         map[ledger.Class]int
 	// In ms, those of a sample behind those of the samples before.
 	latency, ttfb, ttft, ttfo, itl, icl, task, reject []float64
+	response                                          []float64                                    // ms, of a schedule
 	begun                                             struct{ latency, ttft, task, completed int } // what was there before the sample
 	weighted                                          tokenWeighted
 	streams                                           Streams
@@ -142,6 +146,9 @@ func (b *Builder) Sample(s ledger.Summary) {
 func (b *Builder) completed(e *ledger.Entry) {
 	c := e.Client
 	appendMS(&b.latency, c.LatencyNS)
+	if s := e.Schedule; s != nil {
+		appendMS(&b.response, s.ResponseNS)
+	}
 	appendMS(&b.ttfb, c.TTFBNS)
 	appendMS(&b.ttft, c.TTFTNS)
 	appendMS(&b.ttfo, c.TTFONS)
@@ -202,7 +209,7 @@ func (b *Builder) describe(r *Row) {
 	var describing sync.WaitGroup
 	describing.Go(func() { r.RejectMS = Describe(b.reject) })
 	for to, values := range map[*Latency][]float64{
-		&r.LatencyMS: b.latency, &r.TTFBMS: b.ttfb, &r.TTFTMS: b.ttft, &r.TTFOMS: b.ttfo, &r.ITLMS: b.itl, &r.ICLMS: b.icl, &r.TaskCallMS: b.task,
+		&r.LatencyMS: b.latency, &r.ResponseMS: b.response, &r.TTFBMS: b.ttfb, &r.TTFTMS: b.ttft, &r.TTFOMS: b.ttfo, &r.ITLMS: b.itl, &r.ICLMS: b.icl, &r.TaskCallMS: b.task,
 	} {
 		to.Rejected = r.Rejected
 		describing.Go(func() { to.Stats = Describe(values) })

@@ -97,8 +97,8 @@ func mean(values []float64) *float64 {
 
 func quantile(sorted []float64, p float64) Quantile {
 	n := len(sorted)
-	if floor := Floor(p); n < floor {
-		return Quantile{Absent: fmt.Sprintf("n too small (needs %d)", floor)}
+	if n < Floor(p) {
+		return Quantile{Absent: fmt.Sprintf("n too small (needs %d one-sided, %d two-sided)", leastFor(p, alpha), Floor(p))}
 	}
 	q := Quantile{}
 	v := Interpolate(sorted, p)
@@ -125,9 +125,14 @@ func Interpolate(sorted []float64, p float64) float64 {
 // Floor is the least n for which the quantile p has a two-sided interval of
 // order statistics: the least n with max(p, 1-p)^n ≤ (1-Confidence)/2. It is 6
 // for p50, 36 for p90, 72 for p95 and 368 for p99.
-func Floor(p float64) int {
-	n := int(math.Log(alpha/2)/math.Log(max(p, 1-p))) - 1
-	for math.Pow(max(p, 1-p), float64(n)) > alpha/2 {
+func Floor(p float64) int { return leastFor(p, alpha/2) }
+
+// leastFor is the least n for which an extreme value bounds the quantile p, missing
+// it with the probability tail at most: with all of alpha on one side it is the floor
+// of a bound alone, 5, 29, 59 and 299.
+func leastFor(p, tail float64) int {
+	n := int(math.Log(tail)/math.Log(max(p, 1-p))) - 1
+	for math.Pow(max(p, 1-p), float64(n)) > tail {
 		n++
 	}
 	return n

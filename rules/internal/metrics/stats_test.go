@@ -25,9 +25,9 @@ func TestInterpolationIsStated(t *testing.T) {
 }
 
 func TestSampleFloor(t *testing.T) {
-	for p, want := range map[float64]int{.5: 6, .9: 36, .95: 72, .99: 368, .999: 3688} {
-		if got := Floor(p); got != want {
-			t.Errorf("floor of p%g is %d, want %d", 100*p, got, want)
+	for p, want := range map[float64][2]int{.5: {5, 6}, .9: {29, 36}, .95: {59, 72}, .99: {299, 368}, .999: {2995, 3688}} {
+		if got := [2]int{leastFor(p, alpha), Floor(p)}; got != want {
+			t.Errorf("floors of p%g are %d, want %d", 100*p, got, want)
 		}
 	}
 }
@@ -73,7 +73,7 @@ func TestHighPercentileOfFewValuesIsAbsent(t *testing.T) {
 	if *s.P90.Ranks != (Ranks{59, 69}) {
 		t.Errorf("p90 ranks %v", s.P90.Ranks)
 	}
-	for name, q := range map[string]Quantile{"n too small (needs 72)": s.P95, "n too small (needs 368)": s.P99} {
+	for name, q := range map[string]Quantile{"n too small (needs 59 one-sided, 72 two-sided)": s.P95, "n too small (needs 299 one-sided, 368 two-sided)": s.P99} {
 		if q.Value != nil || q.Absent != name {
 			t.Errorf("got %+v, want %q", q, name)
 		}

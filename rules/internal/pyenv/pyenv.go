@@ -160,6 +160,11 @@ func (t tools) realise(ctx context.Context, h rule.Host, requirements []byte, pr
 }
 
 func populate(ctx context.Context, h rule.Host, uv string, env Env, requirements []byte, progress func(string)) error {
+	// The programs name their interpreter by its path, which must not go through a
+	// link that is somebody's alone.
+	if dir, err := filepath.EvalSymlinks(filepath.Dir(env.Dir)); err == nil {
+		env.Dir = filepath.Join(dir, filepath.Base(env.Dir))
+	}
 	if out, err := runUV(ctx, h, uv, "venv", "--quiet", "--python", env.Interpreter.Executable, env.Dir); err != nil {
 		return fmt.Errorf("make an environment: %w\n%s", err, out)
 	}
