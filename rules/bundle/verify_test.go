@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/opencontainers/go-digest"
+
 	"assay/rules/checkpoint"
 	"assay/rules/internal/container"
 	"assay/rules/internal/gguf"
@@ -18,7 +20,8 @@ import (
 	"assay/rules/internal/tokenizer"
 )
 
-const sha64 = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+// sha64 is that of the weights.
+var sha64 = digest.FromBytes(gguftest.Tiny()).Encoded()
 
 // tinyInfo describes the bundle that tinySections make.
 func tinyInfo() Info {
@@ -94,7 +97,7 @@ func TestMismatches(t *testing.T) {
 		{"another upstream id", nothing, func(i *Info) { i.Model = "assay/other" }, p + ": checkpoint.hf_id is assay/tiny, want assay/other"},
 		{"another revision", nothing, func(i *Info) { i.Revision = strings.Repeat("a", 40) }, p + ": checkpoint.revision is null, want aaaa"},
 		{"another file", nothing, func(i *Info) { i.Origin.File = "big.gguf" }, p + ": source.name is tiny.gguf, want big.gguf"},
-		{"a file that changed", nothing, func(i *Info) { i.Origin.SHA256 = strings.Repeat("f", 64) }, p + ": source.sha256 is 0123"},
+		{"a file that changed", nothing, func(i *Info) { i.Origin.SHA256 = strings.Repeat("f", 64) }, p + ": source.sha256 is " + sha64},
 		{"from a wheel", nothing, func(i *Info) { i.Origin = checkpoint.Source{Wheel: "tiny==1", SHA256: sha64} }, p + ": source is file, want wheel"},
 		{"from other parts", nothing, func(i *Info) {
 			i.Origin = checkpoint.Source{Parts: []checkpoint.Part{{Wheel: "a==1"}, {Wheel: "b==1"}}, SHA256: sha64}
@@ -110,6 +113,10 @@ func TestMismatches(t *testing.T) {
 		{"provenance with a number for text", replace(p, `"assay/tiny"`, `5`), nil, "checkpoint.hf_id: is a number, want text"},
 		{"weights of another precision", replace(p, `"precision":"F32"`, `"precision":"F16"`), nil, p + ": build.precision is F16, the weights are F32"},
 		{"a longer context than the model's", replace(p, ":256", ":100000"), nil, p + ": build.max_sequence_length is 100000, the model was made for 512 tokens"},
+		{"weights that changed", func(s map[string][]byte) {
+			s[Checkpoint] = bytes.Clone(s[Checkpoint])
+			s[Checkpoint][len(s[Checkpoint])-1] ^= 1
+		}, nil, p + ": source.sha256 is " + sha64 + ", section checkpoint.gguf has "},
 		{"no weights", remove(Checkpoint), nil, "section checkpoint.gguf is missing"},
 		{"weights cut short", func(s map[string][]byte) { s[Checkpoint] = s[Checkpoint][:2000] }, nil, "section checkpoint.gguf: gguf: byte "},
 		{"weights that are none", func(s map[string][]byte) { s[Checkpoint] = []byte("GGML") }, nil, "section checkpoint.gguf: gguf: "},

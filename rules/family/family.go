@@ -77,7 +77,14 @@ var Rule = rule.Rule{
 		},
 		Check: func(v map[string]any) []schema.Problem {
 			var problems []schema.Problem
-			for _, task := range v["tasks"].([]string) {
+			tasks := v["tasks"].([]string)
+			if len(tasks) == 0 {
+				problems = append(problems, schema.Problem{Attr: "tasks", Message: fmt.Sprintf("a family has at least one task; the tasks are %q", Tasks)})
+			}
+			for i, task := range tasks {
+				if slices.Contains(tasks[:i], task) {
+					problems = append(problems, schema.Problem{Attr: "tasks", Message: fmt.Sprintf("%q is there twice", task)})
+				}
 				if !slices.Contains(Tasks, task) {
 					problems = append(problems, schema.Problem{Attr: "tasks", Message: fmt.Sprintf("%q is not a task; the tasks are %q", task, Tasks)})
 				}

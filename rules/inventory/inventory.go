@@ -101,10 +101,16 @@ func (g Group) verdict() string {
 		return "incomplete: no row counts for it"
 	case g.Supported == 0:
 		return "incomplete: no row is supported"
-	case g.Complete:
-		return fmt.Sprintf("complete: %d of %d supported rows are qualified", g.Qualified, g.Supported)
 	}
-	return fmt.Sprintf("incomplete: %d of %d supported rows are qualified", g.Qualified, g.Supported)
+	verdict := "incomplete"
+	if g.Complete {
+		verdict = "complete"
+	}
+	verdict += fmt.Sprintf(": %d of %d supported rows are qualified", g.Qualified, g.Supported)
+	if n := g.Counts[status.Unsupported]; n > 0 { // whoever calls a row unsupported makes its group smaller
+		verdict += fmt.Sprintf("; unsupported: %d", n)
+	}
+	return verdict
 }
 
 // InGroup are the rows of a group, in their order.

@@ -157,3 +157,16 @@ func TestWorkloadInWords(t *testing.T) {
 		}
 	}
 }
+
+// A variant is a row of its own; another word for the same profile makes none.
+func TestIdentity(t *testing.T) {
+	row := func(precision, quantization string) string {
+		return Declared{Profile: Profile{Precision: precision, Quantization: quantization}}.identity()
+	}
+	if row("FP16", "") != row("F16", "") || row("Q4_1", "") != row("Q4_1", "Q4_1") {
+		t.Error("the same row in other words is another")
+	}
+	if row("F16", "") == row("F32", "") || row("F16", "") == row("F16", "Q4_1") {
+		t.Error("a variant is the same row")
+	}
+}

@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -94,23 +95,23 @@ func canonical(precision string) string {
 	return precision
 }
 
+// quantization is the scheme of quantized weights. In GGUF that is their precision; to
+// say it once is enough.
+func (d Declared) quantization() string {
+	return cmp.Or(d.Profile.Quantization, bundle.Quantization(d.Profile.Precision))
+}
+
 // pair is what a row says and what its evidence says of the same thing.
 type pair struct{ attr, row, evidence string }
 
 func (d Declared) pairs(checkpoint string, p Profile) []pair {
 	number := func(n int) string { return strconv.Itoa(n) }
-	// In GGUF the scheme of quantized weights is their precision; to say it once is
-	// enough.
-	quantization := d.Profile.Quantization
-	if quantization == "" && bundle.Quantization(d.Profile.Precision) != "" {
-		quantization = d.Profile.Precision
-	}
 	return []pair{
 		{"checkpoint", d.Checkpoint, checkpoint},
 		{"precision", canonical(d.Profile.Precision), canonical(p.Precision)},
 		{"context", number(d.Profile.Context), number(p.Context)},
 		{"tensor_parallel", number(d.Profile.TensorParallel), number(p.TensorParallel)},
-		{"quantization", quantization, p.Quantization},
+		{"quantization", d.quantization(), p.Quantization},
 	}
 }
 

@@ -104,6 +104,9 @@ func (r Row) Explained() []string {
 			lines = append(lines, reason)
 		}
 	}
+	for _, what := range r.Status.Unjudged {
+		lines = append(lines, "not judged: "+what)
+	}
 	if r.Earlier != nil {
 		lines = append(lines, r.Earlier.String())
 	}
@@ -247,9 +250,11 @@ func Declare(attrs map[string]any) Declared {
 	return d
 }
 
-// identity is equal for rows that are the same.
+// identity is equal for rows that are the same, in whatever words.
 func (d Declared) identity() string {
-	text, _ := json.Marshal([]any{d.Group, d.Checkpoint, d.Profile, d.Workload}) // plain data
+	p := d.Profile
+	p.Precision, p.Quantization = canonical(p.Precision), d.quantization()
+	text, _ := json.Marshal([]any{d.Group, d.Checkpoint, p, d.Workload}) // plain data
 	return string(text)
 }
 

@@ -2,6 +2,7 @@ package join
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"slices"
 
@@ -146,7 +147,7 @@ func (j *judge) Judge(conversation string, turn int64, prompt, answer string) (w
 func (j *judge) End(found ledger.Found) {
 	share := j.book.MaxDivergentShare() * float64(j.Judged)
 	if float64(j.NearTie) > share {
-		found(ledger.HistoryAnswers, ledger.Blocking, "", "%d of %d answers part from their references, and the criteria allow %.0f", j.NearTie, j.Judged, share)
+		found(ledger.HistoryAnswers, ledger.Blocking, "", "%d of %d answers part from their references, and the criteria allow %.0f", j.NearTie, j.Judged, math.Floor(share))
 	}
 	if j.Judged == 0 {
 		found(ledger.HistoryAnswers, ledger.Warning, "", "none could be judged: %d have no reference, %d have one for another history", j.Unreferenced, j.OtherHistory)

@@ -95,6 +95,25 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
+// Half of three answers are one: what is said to be allowed must not be what was too many.
+func TestAllowedNearTiesAreWhole(t *testing.T) {
+	j, err := open(t, prompts, references, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same := messages(t, "I am Ada.", "Hi!", "Who am I?")
+	for _, answer := range []string{"You Ada", "You Alice", "You Alice"} {
+		j.Judge("a", 1, same, answer)
+	}
+	var said string
+	j.End(func(_ ledger.Code, _ ledger.Severity, _, format string, args ...any) {
+		said = fmt.Sprintf(format, args...)
+	})
+	if said != "2 of 3 answers part from their references, and the criteria allow 1" {
+		t.Errorf("%q", said)
+	}
+}
+
 // What is wrong in the files is told with its line.
 func TestAnswersNamesThePlace(t *testing.T) {
 	for _, c := range []struct{ prompts, references, want string }{

@@ -54,7 +54,7 @@ type publication struct {
 // Rule is the rule `publish`.
 var Rule = rule.Rule{
 	Schema: &schema.Rule{
-		Name: "publish", Version: 5,
+		Name: "publish", Version: 6,
 		Doc: "Publishes joins: report, tables, every request, and an OCI image layout.",
 		Attrs: []schema.Attr{
 			{Name: "joins", Kind: schema.LabelList, Rules: []string{"join"}, Doc: "What is published, a row each."},

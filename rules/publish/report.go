@@ -37,7 +37,10 @@ func writeRow(w io.Writer, r Row) {
 	for _, reason := range r.Status.Reasons {
 		fmt.Fprintf(w, "* not qualified: %s\n", reason)
 	}
-	if len(r.Status.Reasons) > 0 {
+	for _, what := range r.Status.Unjudged {
+		fmt.Fprintf(w, "* not judged: %s\n", what)
+	}
+	if len(r.Status.Reasons)+len(r.Status.Unjudged) > 0 {
 		fmt.Fprintln(w)
 	}
 	fmt.Fprintf(w, "%s; %s, %s.\n", r.Profile.Description(), asked(r.Workload), count(len(r.Samples), "sample"))

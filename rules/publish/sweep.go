@@ -78,11 +78,20 @@ type sweepColumn struct {
 
 var sweepColumns = append([]sweepColumn{
 	{"cell", func(s sweep.Series, c sweep.Cell) string { return c.Name }},
+	{"server", func(s sweep.Series, c sweep.Cell) string { return s.Server }},
+	{"dataset", func(s sweep.Series, c sweep.Cell) string { return s.Dataset }},
 	{"endpoint", func(s sweep.Series, c sweep.Cell) string { return s.Endpoint }},
 	{"mode", func(s sweep.Series, c sweep.Cell) string { return s.Mode }},
 	{"input_tokens", func(s sweep.Series, c sweep.Cell) string { return strconv.FormatInt(s.InputTokens, 10) }},
 	{"output_tokens", func(s sweep.Series, c sweep.Cell) string { return strconv.FormatInt(s.OutputTokens, 10) }},
 	{"axis", func(s sweep.Series, c sweep.Cell) string { return s.Axis }},
+	{"arrival", func(s sweep.Series, c sweep.Cell) string { return s.Arrival }},
+	{"most_in_flight", func(s sweep.Series, c sweep.Cell) string {
+		if s.Axis != sweep.RequestRate {
+			return ""
+		}
+		return strconv.FormatInt(s.MostInFlight, 10)
+	}},
 	{"load", func(s sweep.Series, c sweep.Cell) string { return strconv.FormatFloat(c.Load, 'f', -1, 64) }},
 	{"state", func(s sweep.Series, c sweep.Cell) string { return string(c.State) }},
 	{"reason", func(s sweep.Series, c sweep.Cell) string { return c.Reason }},

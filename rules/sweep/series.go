@@ -33,9 +33,9 @@ type Workload struct {
 // place is where a join stands in a sweep, by what its run is declared to be.
 type place struct {
 	Workload
-	run  string // label
-	name string // of the run's target
-	load float64
+	join, run string // labels
+	name      string // of the run's target
+	load      float64
 }
 
 // placeOf reads the place of a join off the graph; ok is false for a join of
@@ -46,7 +46,7 @@ func placeOf(c *rule.Context, join *graph.Target) (place, bool) {
 		return place{}, false
 	}
 	server, _ := c.Dep(run, "server")
-	p := place{run: run.Label.String(), name: run.Label.Name, Workload: Workload{
+	p := place{join: join.Label.String(), run: run.Label.String(), name: run.Label.Name, Workload: Workload{
 		Server: server.Label.String(), Endpoint: run.String("endpoint"), Mode: "buffered",
 		InputTokens: run.Int("input_tokens"), OutputTokens: run.Int("output_tokens"),
 	}}
@@ -81,5 +81,9 @@ func (w Workload) String() string {
 	if w.Dataset != "" {
 		return s + ", " + w.Dataset
 	}
-	return fmt.Sprintf("%s, %d → %d tokens", s, w.InputTokens, w.OutputTokens)
+	s = fmt.Sprintf("%s, %d → %d tokens", s, w.InputTokens, w.OutputTokens)
+	if w.Axis == RequestRate {
+		s += fmt.Sprintf(", %s arrivals, at most %d in flight", w.Arrival, w.MostInFlight)
+	}
+	return s
 }

@@ -68,7 +68,7 @@ type Cell struct {
 // Rule is the rule `sweep`.
 var Rule = rule.Rule{
 	Schema: &schema.Rule{
-		Name: "sweep", Version: 1,
+		Name: "sweep", Version: 2,
 		Doc: "Collects joins into series of growing load, with the knee of each. Cells that a stop rule skipped, and cells that failed, are in it with the reason.",
 		Attrs: []schema.Attr{
 			{Name: "joins", Kind: schema.LabelList, Required: true, Rules: []string{"join"}, Doc: "The cells, in any order. Those that differ only in concurrency, or in request rate, are one series."},
@@ -139,7 +139,7 @@ func read(run *action.Run, role string, p place) (Cell, error) {
 		switch c.Reason = absent.Reason; {
 		case absent.Skipped:
 			c.State = Skipped
-		case absent.By == p.run:
+		case absent.By == p.run, absent.By == p.join:
 			c.State = Failed
 		default:
 			c.State, c.Reason = NotRun, absent.String()

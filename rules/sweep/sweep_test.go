@@ -89,27 +89,41 @@ func TestCellsWithoutFigures(t *testing.T) {
 	run.Absent = map[string]action.Absence{
 		"skipped": {Skipped: true, By: "//:stop", Reason: "saturated at c=2"},
 		"failed":  {By: "//:cell", Reason: "sample rejected: too bad"},
+		"joined":  {By: "//:cell_joined", Reason: "failed"},
 		"not_run": {By: "//:other", Reason: "failed"},
 	}
 	s := Series{Workload: closed}
-	for i, want := range []struct{ role, reason string }{
-		{"measured", ""}, {"skipped", "saturated at c=2"}, {"failed", "sample rejected: too bad"}, {"not_run", "//:other: failed"},
+	for i, want := range []struct {
+		role   string
+		state  State
+		reason string
+	}{
+		{"measured", Measured, ""}, {"skipped", Skipped, "saturated at c=2"}, {"failed", Failed, "sample rejected: too bad"},
+		{"joined", Failed, "failed"}, {"not_run", NotRun, "//:other: failed"},
 	} {
-		c, err := read(run, want.role, place{run: "//:cell", name: "cell", load: float64(4 - i)})
+		c, err := read(run, want.role, place{join: "//:cell_joined", run: "//:cell", name: "cell", load: float64(5 - i)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if string(c.State) != want.role || c.Reason != want.reason || (c.Figures != nil) != (c.State == Measured) {
+		if c.State != want.state || c.Reason != want.reason || (c.Figures != nil) != (c.State == Measured) {
 			t.Errorf("%s: %+v", want.role, c)
 		}
 		s.Cells = append(s.Cells, c)
 	}
 	s.finish(.05)
-	last := s.Cells[3] // in the order of the load
+	last := s.Cells[4] // in the order of the load
 	if last.State != Measured || last.Power != nil || last.Reason != "20 of 20 requests did not complete: 20 rejected" {
 		t.Errorf("%+v", last)
 	}
-	if !strings.HasPrefix(s.Knee.Absent, "cannot tell: too many errors from the lowest load on, c=4") {
+	if !strings.HasPrefix(s.Knee.Absent, "cannot tell: too many errors from the lowest load on, c=5") {
 		t.Errorf("%+v", s.Knee)
+	}
+}
+
+// Series that differ only in the most requests in flight have names of their own.
+func TestOpenLoopIsNamed(t *testing.T) {
+	w := Workload{Endpoint: "chat", Mode: "streamed", InputTokens: 32, OutputTokens: 16, Axis: RequestRate, Arrival: "poisson", MostInFlight: 8}
+	if got := w.String(); got != "chat, streamed, 32 → 16 tokens, poisson arrivals, at most 8 in flight" {
+		t.Error(got)
 	}
 }

@@ -330,6 +330,16 @@ func (b *rulebook) addReference(line []byte) error {
 			return fmt.Errorf("reference %q: step %d ends at byte %d, the one before at %d, the text at %d", r.ID, i+1, s.End, end, len(r.Text))
 		}
 		end = s.End
+		last := s.LogProb
+		for _, rival := range s.Rivals {
+			if rival.LogProb > last {
+				return fmt.Errorf("reference %q: step %d: log-probability %v stands after %v; the token that was chosen is the likeliest, and rivals come best first", r.ID, i+1, rival.LogProb, last)
+			}
+			last = rival.LogProb
+		}
+	}
+	if _, ok := b.references[r.ID]; ok {
+		return fmt.Errorf("reference %q is there twice", r.ID)
 	}
 	if n := len(r.Tokens); r.FinishReason == "stop" && n > 0 {
 		b.ends[r.Tokens[n-1]] = true

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"assay/rules/internal/client"
@@ -54,7 +55,11 @@ func (v *validator) native(records string) error {
 		switch {
 		case !v.selected(kindNative, p.ID):
 			v.skip(kindNative, p.ID)
-		case compared == 0: // it was not asked, or not answered, and a case says so
+		case compared == 0:
+			said := func(c Case) bool { return c.ID == p.ID && (c.Outcome == Fail || c.Outcome == Unsupported) }
+			if !slices.ContainsFunc(v.verdict.Cases, said) {
+				v.add(Case{ID: p.ID, Kind: kindNative, Outcome: Fail, Prompt: p.asked(), Detail: "there is no answer to compare"})
+			}
 		default:
 			c := Case{ID: p.ID, Kind: kindNative, Outcome: Pass, Detail: fmt.Sprintf("%d answers are what the engine gave", compared)}
 			if len(wrong) > 0 {

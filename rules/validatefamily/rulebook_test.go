@@ -3,6 +3,7 @@ package validatefamily
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -44,6 +45,8 @@ func TestRulebookRefuses(t *testing.T) {
 		{"a prompt without reference", promptsFile, `"id": "b"`, `"id": "c"`, `references.jsonl: prompt "c" has no reference`},
 		{"a reference to what is refused", promptsFile, `"prompt": "1, 2,"`, `"refused": true, "prompt": "1, 2,"`, `references.jsonl: prompt "b" is to be refused, and has a reference`},
 		{"a torn line", referencesFile, `"text": " 4"}]}]}`, `"text"`, "references.jsonl:2: " + json},
+		{"a reference twice", referencesFile, `"id": "b"`, `"id": "a"`, `references.jsonl:2: reference "a" is there twice`},
+		{"a likelier rival", referencesFile, `"logprob": -3`, `"logprob": -0.05`, `references.jsonl:1: reference "a": step 1: log-probability -0.05 stands after -0.1`},
 		{"steps are missing", referencesFile, `"tokens": [3]`, `"tokens": [3, 4]`, `references.jsonl:2: reference "b" has 2 tokens and 1 steps`},
 		{"a step beyond the text", referencesFile, `"end": 3`, `"end": 4`, `references.jsonl:1: reference "a": step 1 ends at byte 4`},
 		{"provenance of another version", provenanceFile, `"version": 1`, `"version": 9`, "references.provenance.json: version is 9; this build reads 1"},
@@ -127,5 +130,44 @@ func TestCheckCases(t *testing.T) {
 	}
 	if err := b.checkCases([]string{"gredy"}); err == nil || !strings.Contains(err.Error(), `cases: "gredy" is neither a kind of case`) {
 		t.Error(err)
+	}
+}
+
+// What a verdict does not tell is said with it, each reason once; what was left out on
+// purpose is named apart.
+func TestUnjudged(t *testing.T) {
+	v := Verdict{Counts: map[Outcome]int{Pass: 1, Unsupported: 2, Skipped: 2}, Cases: []Case{
+		{ID: "a", Kind: kindGreedy, Outcome: Pass},
+		{ID: "a", Kind: kindLogProb, Outcome: Unsupported, Detail: "the engine gives no log-probabilities"},
+		{ID: "b", Kind: kindLogProb, Outcome: Unsupported, Detail: "the engine gives no log-probabilities"},
+		{ID: "digits", Kind: kindTokenizer, Outcome: Skipped, Detail: "the target names no client environment"},
+		{ID: "b", Kind: kindStream, Outcome: Skipped, Detail: notSelected},
+	}}
+	want := []string{"logprob: the engine gives no log-probabilities (2)", "tokenizer: the target names no client environment (1)"}
+	if got := v.Unjudged(); !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+	if got := v.Summary(); !strings.Contains(got, "\n  not judged: "+want[0]+"\n") || !strings.Contains(got, "\n  not selected: stream b") {
+		t.Error(got)
+	}
+}
+
+// A prompt without an answer is no pass, if nothing else says so.
+func TestNativeWithoutAnswer(t *testing.T) {
+	b, err := good(t, "chat", "completions")
+	if err != nil {
+		t.Fatal(err)
+	}
+	records := filepath.Join(t.TempDir(), "records.jsonl")
+	if err := os.WriteFile(records, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	v := &validator{book: b, verdict: Verdict{Counts: map[Outcome]int{}}}
+	v.add(Case{ID: "a", Kind: kindGreedy, Outcome: Fail})
+	if err := v.native(records); err != nil {
+		t.Fatal(err)
+	}
+	if cases := v.verdict.Cases; len(cases) != 2 || cases[1].ID != "b" || cases[1].Kind != kindNative || cases[1].Outcome != Fail {
+		t.Errorf("%+v", cases)
 	}
 }

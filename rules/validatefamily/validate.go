@@ -252,6 +252,7 @@ func (v *validator) prompts(ctx context.Context) error {
 type tally struct {
 	asked  int
 	parted []string // ids of prompts whose answer parts at a near tie
+	given  int      // answers that came with log-probabilities
 	pairs  []pair
 	steps  int
 }
@@ -313,7 +314,7 @@ func (t *tally) judge(v *validator) {
 	if t.asked > 0 {
 		v.add(v.book.criteria.Greedy.share(t.parted, t.asked))
 	}
-	if l := v.book.criteria.LogProb; l != nil && t.steps > 0 {
+	if l := v.book.criteria.LogProb; l != nil && t.given > 0 {
 		d := measure(t.pairs, t.steps)
 		c := Case{ID: allPrompts, Kind: kindLogProb, Outcome: Pass, Detail: d.String(), Distance: &d}
 		if why := l.judge(d); why != "" {
@@ -390,6 +391,7 @@ func (v *validator) logProb(ctx context.Context, p Prompt, body map[string]any, 
 		c.Outcome, c.Detail, c.Expected, c.Got = Fail, "with log-probabilities the answer is another one", whole.Text, got.Text
 	default:
 		pairs, steps := compare(got.LogProbs, v.book.references[p.ID])
+		t.given++
 		t.pairs, t.steps = append(t.pairs, pairs...), t.steps+steps
 		d := measure(pairs, steps)
 		c.Detail, c.Distance = d.String(), &d

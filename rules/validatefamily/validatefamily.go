@@ -56,7 +56,8 @@ const (
 // same bytes.
 type Verdict struct {
 	Version int `json:"version"`
-	// Passed says that every case was tried and none failed.
+	// Passed says that no case failed, and that the target left none out. Unjudged says
+	// what it does not tell.
 	Passed bool `json:"passed"`
 	// Partial says that the target selects some cases: such a verdict opens no gate.
 	Partial bool `json:"partial,omitempty"`
@@ -202,14 +203,39 @@ func readVerdict(tree cas.Ref, store *cas.Store) error {
 	return err
 }
 
-// String shows a verdict to a person: the counts, what the references are compared
-// by, and each case that failed or was not selected.
+// Unjudged names what a verdict does not tell, since family, engine or target lack
+// what these cases need: their kind, why, and how many. What was not selected is not
+// among them.
+func (v Verdict) Unjudged() []string {
+	var order []string
+	counts := map[string]int{}
+	for _, c := range v.Cases {
+		if c.Outcome != Unsupported && (c.Outcome != Skipped || c.Detail == notSelected) {
+			continue
+		}
+		what := c.Kind + ": " + c.Detail
+		if counts[what] == 0 {
+			order = append(order, what)
+		}
+		counts[what]++
+	}
+	for i, what := range order {
+		order[i] = fmt.Sprintf("%s (%d)", what, counts[what])
+	}
+	return order
+}
+
+// String shows a verdict to a person: the counts, what was not judged, and each case
+// that failed or was not selected.
 func (v Verdict) String() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "%d passed, %d failed, %d unsupported, %d skipped; bundle %s, criteria %s",
 		v.Counts[Pass], v.Counts[Fail], v.Counts[Unsupported], v.Counts[Skipped], v.Bundle, v.Criteria)
 	if v.CriteriaRevision != "" {
 		fmt.Fprintf(&text, " (revision %s)", v.CriteriaRevision)
+	}
+	for _, what := range v.Unjudged() {
+		fmt.Fprintf(&text, "\n  not judged: %s", what)
 	}
 	var skipped []string
 	for _, c := range v.Cases {

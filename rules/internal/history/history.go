@@ -127,7 +127,8 @@ func (c *Check) Look(e *ledger.Entry, found ledger.Found) {
 		c.compare(conversation, t, e, at, found)
 	}
 	c.answer(t, e)
-	if c.judge != nil && e.Server != nil && e.Class == ledger.Completed && len(conversation.Turns[e.Place.Turn].DependsOn) > 0 {
+	// Answers of the warm-up are in no figure.
+	if c.judge != nil && e.Phase == ledger.Measured && e.Server != nil && e.Class == ledger.Completed && len(conversation.Turns[e.Place.Turn].DependsOn) > 0 {
 		var why string
 		e.History.Answer, why = c.judge.Judge(conversation.ID, e.Place.Turn, e.Server.PromptSHA256, c.replies[e.RequestID].text)
 		if e.History.Answer == Wrong {

@@ -10,6 +10,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"assay/rules/bundle"
+	"assay/rules/internal/dataset"
 	"assay/rules/internal/ledger"
 	"assay/rules/internal/server"
 	"assay/rules/join"
@@ -55,8 +56,10 @@ type Status struct {
 	Detail string `json:"detail,omitempty"`
 	// Reasons are all that keeps it from being qualified.
 	Reasons []string `json:"reasons,omitempty"`
-	// Criteria are the digests of the criteria by which the bundle was judged.
+	// Criteria is the digest of the criteria by which the bundle was judged.
 	Criteria digest.Digest `json:"criteria,omitempty"`
+	// Unjudged is what the verdict that passed does not tell.
+	Unjudged []string `json:"unjudged,omitempty"`
 }
 
 // String is the status as it is printed.
@@ -99,7 +102,7 @@ func Of(e Evidence) Status {
 			continue
 		}
 		if v.Passed {
-			s = Status{State: Validated, Criteria: v.Criteria}
+			s = Status{State: Validated, Criteria: v.Criteria, Unjudged: v.Unjudged()}
 			break
 		}
 		if s.Detail = "validation failed"; v.Partial {
@@ -162,6 +165,12 @@ func unqualified(e Evidence) []string {
 	if len(j.Samples) > 0 && j.Samples[0].Facts.Server.Unverified() {
 		add("%s", Unverified(j.Samples[0].Facts.Server))
 	}
+	if j.Row.Measured == 0 {
+		add("no request was measured")
+	}
+	if j.Chat != nil && j.Chat.Facts.History == dataset.HistoryRemoved {
+		add("the history was removed on purpose: a counter-proof qualifies nothing")
+	}
 	// A replay offers what was recorded: what a server refuses of it is its result.
 	replayed := !slices.ContainsFunc(j.Samples, func(s join.Sample) bool { return s.Replay == nil })
 	if n := j.Row.Measured - j.Row.Counts[ledger.Completed]; n > 0 && !replayed {
@@ -172,6 +181,9 @@ func unqualified(e Evidence) []string {
 			for _, why := range s.Replay.Unmet() {
 				add("sample %s: the replay misses a gate: %s", s.ID, why)
 			}
+		}
+		if a := s.Answers; a != nil && a.Judged == 0 {
+			add("sample %s: none of the answers that depend on the history could be judged", s.ID)
 		}
 		if s.Imported == nil {
 			if s.Facts.Validation == nil {

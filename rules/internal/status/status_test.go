@@ -12,6 +12,7 @@ import (
 	"assay/rules/aiperfrun"
 	"assay/rules/bundle"
 	"assay/rules/importrun"
+	"assay/rules/internal/dataset"
 	"assay/rules/internal/fidelity"
 	"assay/rules/internal/ledger"
 	"assay/rules/internal/server"
@@ -69,8 +70,13 @@ func TestLadder(t *testing.T) {
 		"a request failed":      {func(e *Evidence) { e.Join.Row.Counts[ledger.Completed] = 5 }, "family-validated, not qualified", "1 of 6 measured requests are not completed"},
 		"without a validation":  {func(e *Evidence) { e.Join.Samples[1].Facts.Validation = nil }, "family-validated, not qualified", "sample b was made without"},
 		"served another bundle": {func(e *Evidence) { e.Join.Samples[1].Facts.Bundle.Digest = other }, "family-validated, not qualified", "sample b served the bundle"},
-		"retried":               {func(e *Evidence) { e.Join.Samples[0].Ledger.Quality.Retried = 1 }, "family-validated, not qualified", "not joined one to one"},
-		"another answer":        {func(e *Evidence) { e.Join.Samples[0].Ledger.Quality.Identical = 2 }, "family-validated, not qualified", "1 answers are not shown to be identical"},
+		"nothing measured":      {func(e *Evidence) { e.Join.Row.Measured, e.Join.Row.Counts = 0, nil }, "family-validated, not qualified", "no request was measured"},
+		"nothing judged":        {func(e *Evidence) { e.Join.Samples[0].Answers = &join.Answers{OtherHistory: 3} }, "family-validated, not qualified", "none of the answers that depend on the history could be judged"},
+		"a counter-proof": {func(e *Evidence) {
+			e.Join.Chat = &join.Chat{Facts: dataset.ConversationFacts{History: dataset.HistoryRemoved}}
+		}, "family-validated, not qualified", "the history was removed on purpose"},
+		"retried":        {func(e *Evidence) { e.Join.Samples[0].Ledger.Quality.Retried = 1 }, "family-validated, not qualified", "not joined one to one"},
+		"another answer": {func(e *Evidence) { e.Join.Samples[0].Ledger.Quality.Identical = 2 }, "family-validated, not qualified", "1 answers are not shown to be identical"},
 		"a blocking finding": {func(e *Evidence) {
 			e.Join.Samples[0].Ledger.Findings = []ledger.Finding{{Code: "x", Severity: ledger.Blocking}}
 		}, "family-validated, not qualified", "finding x"},
@@ -94,6 +100,15 @@ func TestLadder(t *testing.T) {
 		if s.State == Validated && len(s.Reasons) > 1 {
 			t.Errorf("%s: more than one reason: %q", name, s.Reasons)
 		}
+	}
+}
+
+// What a verdict does not tell stands beside the status that rests on it.
+func TestUnjudged(t *testing.T) {
+	e := full()
+	e.Verdicts[0].Cases = []validatefamily.Case{{ID: "a", Kind: "logprob", Outcome: validatefamily.Unsupported, Detail: "the engine gives none"}}
+	if s := Of(e); s.State != Qualified || !slices.Equal(s.Unjudged, []string{"logprob: the engine gives none (1)"}) {
+		t.Errorf("%+v", s)
 	}
 }
 

@@ -267,6 +267,8 @@ func (p *Plan) request(r Row, at time.Duration, o Options, f *faults) (q Request
 	case o.Beyond == Drop:
 		p.Facts.Dropped = append(p.Facts.Dropped, r.Line)
 		return q, false
+	case o.Beyond == Keep && q.Input > MaxTokens:
+		f.add(r.Line, "%d input tokens, scaled, are more than the maximum of %d", q.Input, MaxTokens)
 	case o.Beyond == Keep && q.TooLong:
 		p.Facts.TooLong = append(p.Facts.TooLong, r.Line)
 		return q, true

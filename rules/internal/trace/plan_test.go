@@ -240,3 +240,13 @@ func TestFirstMinuteOfMooncake(t *testing.T) {
 		t.Errorf("%+v", p.Facts)
 	}
 }
+
+// Scaling makes no longer prompts than a trace may have: also those that are sent to
+// be refused have to be written.
+func TestScaledBeyondReason(t *testing.T) {
+	o := plain(1000)
+	o.InputScale, o.Beyond = 1e6, Keep
+	if _, err := New("t", at(0, 1), o); err == nil || !strings.HasPrefix(err.Error(), "t:1: 100000000 input tokens, scaled, are more than the maximum of 16777216\nt:2: ") {
+		t.Errorf("%v", err)
+	}
+}

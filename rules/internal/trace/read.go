@@ -230,6 +230,7 @@ func readAzure(r io.Reader, name string, f *faults) (rows []Row, err error) {
 		return nil, fmt.Errorf("%s:1: the columns are %q, those of an Azure trace are %q, in this order", name, header, columns)
 	}
 	var zero time.Time
+	dated := false // there is a row that zero is of
 	for {
 		fields, err := lines.Read()
 		if errors.Is(err, io.EOF) {
@@ -245,17 +246,18 @@ func readAzure(r io.Reader, name string, f *faults) (rows []Row, err error) {
 			continue
 		}
 		at, err := time.Parse(dateTime, fields[0])
-		if err != nil {
+		switch {
+		case err != nil:
 			f.add(line, "TIMESTAMP: %q is no time like %s", fields[0], dateTime)
+			at = zero
+		case !dated:
+			zero, dated = at, true
 		}
 		row := Row{Line: line}
 		for i, to := range []*int64{&row.Input, &row.Output} {
 			if *to, err = count(fields[i+1]); err != nil {
 				f.add(line, "%s: %w", columns[i+1], err)
 			}
-		}
-		if rows == nil {
-			zero = at
 		}
 		if row.At = at.Sub(zero); row.At.Abs() > maxSpan {
 			f.add(line, "TIMESTAMP: %s is more than %s from the first row", fields[0], maxSpan)

@@ -165,6 +165,16 @@ func TestFaultsAreCounted(t *testing.T) {
 	}
 }
 
+// A date that cannot be read is one fault, and does not make others of the rows beside it.
+func TestBadDateIsOneFault(t *testing.T) {
+	for _, text := range []string{"x,1,1\n2023-11-16 00:00:00,1,1\n2023-11-16 00:00:01,1,1", "2023-11-16 00:00:00,1,1\nx,1,1"} {
+		_, err := Read(strings.NewReader("TIMESTAMP,ContextTokens,GeneratedTokens\n"+text), "t", Azure, Milliseconds)
+		if err == nil || strings.Count(err.Error(), "t:") != 1 {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
 // Whatever the bytes, rows or a named fault.
 func FuzzRead(f *testing.F) {
 	f.Add(rows("0", "3000"))
