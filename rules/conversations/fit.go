@@ -8,13 +8,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 
 	"assay/engine/action"
-	"assay/engine/supervise"
 	"assay/rules/bundle"
 	"assay/rules/internal/dataset"
 	"assay/rules/internal/jsonfile"
+	"assay/rules/internal/pyenv"
 	"assay/rules/internal/rule"
 	"assay/rules/pythonenv"
 )
@@ -94,53 +93,16 @@ func measure(ctx context.Context, host rule.Host, prompts [][]message, run *acti
 		return nil, fmt.Errorf("environment %q: %w", clientRole, err)
 	}
 	run.Progress(0, 0, "measuring prompts")
-	out, err := python(ctx, env.Python(), tokenizer, prompts, run.Tmp)
+	var answers []json.RawMessage
+	err = env.Run(ctx, pyenv.Script{
+		Source: promptsScript, Args: []string{tokenizer}, Input: prompts, Dir: run.Tmp,
+		Environ: []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", "HOME=" + run.Tmp, "TMPDIR=" + run.Tmp},
+	}, &answers)
+	if err == nil && len(answers) != len(prompts) {
+		err = fmt.Errorf("unexpected answer: %d for %d prompts", len(answers), len(prompts))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("the bundle's chat template: %w", err)
 	}
-	var answers []json.RawMessage
-	if err := json.Unmarshal(out, &answers); err != nil || len(answers) != len(prompts) {
-		return nil, fmt.Errorf("the bundle's chat template: unexpected answer (%w): %.200q", err, out)
-	}
 	return answers, nil
-}
-
-// python runs the script and returns what it printed.
-func python(ctx context.Context, python, tokenizer string, prompts [][]message, tmp string) ([]byte, error) {
-	data, err := json.Marshal(prompts)
-	if err != nil {
-		return nil, err
-	}
-	script := filepath.Join(tmp, "prompts.py")
-	if err := errors.Join(os.WriteFile(script, promptsScript, 0o644), os.WriteFile(script+".in", data, 0o644)); err != nil {
-		return nil, err
-	}
-	in, err := os.Open(script + ".in")
-	if err != nil {
-		return nil, err
-	}
-	defer in.Close()
-	out, err := os.Create(script + ".out")
-	if err != nil {
-		return nil, err
-	}
-	defer out.Close()
-	log, err := os.Create(script + ".log")
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close()
-	p, err := supervise.Start(ctx, supervise.Spec{
-		Path: python, Args: []string{"-I", script, tokenizer}, Dir: tmp,
-		Env:   []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", "HOME=" + tmp, "TMPDIR=" + tmp},
-		Stdin: in, Stdout: out, Stderr: log,
-	})
-	if err != nil {
-		return nil, err
-	}
-	if err := errors.Join(p.Wait(), p.Stop(time.Second)); err != nil {
-		tail, _ := supervise.Tail(log.Name(), 10)
-		return nil, fmt.Errorf("%w\n%s", err, tail)
-	}
-	return os.ReadFile(out.Name())
 }

@@ -3,7 +3,6 @@ package validatefamily
 import (
 	"bytes"
 	"context"
-	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,18 +12,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"assay/engine/action"
-	"assay/engine/supervise"
 	"assay/rules/internal/client"
 	"assay/rules/internal/host"
 	"assay/rules/internal/jsonfile"
 	"assay/rules/internal/testbed"
 )
-
-//go:embed tokenize.py
-var tokenizeScript []byte
 
 // Kinds of cases.
 const (
@@ -446,209 +440,6 @@ func (v *validator) first() []Prompt {
 		}
 	}
 	return list
-}
-
-// cancel leaves a stream after its first increment; the next request must be
-// answered as if nothing had been.
-func (v *validator) cancel(ctx context.Context) error {
-	for _, p := range v.first() {
-		body, err := v.body(p)
-		if err != nil {
-			return err
-		}
-		if !v.selected(kindCancel, p.Task) {
-			v.skip(kindCancel, p.Task)
-			continue
-		}
-		c := Case{ID: p.Task, Kind: kindCancel, Outcome: Fail}
-		long := with(body, "max_tokens", min(int64(v.bed.Spec.MaxOutput), 64))
-		if left, err := v.ask(ctx, p.Task, long, true, 1); err != nil || len(left.Increments) == 0 {
-			c.Detail = "the stream to leave: " + describe(left, err)
-		} else {
-			c = v.next(ctx, c, p, body)
-		}
-		v.add(c)
-	}
-	return nil
-}
-
-// retryLimit is how long a lane may take to be free again.
-const retryLimit = 30 * time.Second
-
-// next sends the request that must succeed after a disturbance. The lane may
-// still be busy with the disturbance's end, and then says so.
-func (v *validator) next(ctx context.Context, c Case, p Prompt, body map[string]any) Case {
-	deadline := time.Now().Add(retryLimit)
-	for {
-		got, err := v.ask(ctx, p.Task, body, false, 0)
-		busy := err == nil && (got.Status == http.StatusTooManyRequests || got.Status == http.StatusServiceUnavailable)
-		if busy && time.Now().Before(deadline) && ctx.Err() == nil {
-			time.Sleep(50 * time.Millisecond)
-			continue
-		}
-		asked := slices.IndexFunc(v.questions, func(q Question) bool { return q.ID == p.ID }) // -1 where it was not selected
-		switch {
-		case err != nil || got.Status != http.StatusOK:
-			c.Outcome, c.Detail = Fail, "the next request: "+describe(got, err)
-		case asked >= 0 && got.Text != v.questions[asked].Answer.Text:
-			c.Outcome, c.Detail, c.Expected, c.Got = Fail, "the next answer is another one", v.questions[asked].Answer.Text, got.Text
-		default:
-			c.Outcome = Pass
-		}
-		return c
-	}
-}
-
-// overlong sends a prompt that cannot fit; it must be refused with 400, buffered
-// and streamed, and the next request answered.
-func (v *validator) overlong(ctx context.Context) error {
-	words := strings.Repeat("word ", v.bed.Spec.Context+1)
-	for _, p := range v.first() {
-		body, err := v.body(p)
-		if err != nil {
-			return err
-		}
-		long := with(body, "prompt", words)
-		if p.Task == "chat" {
-			long = with(body, "messages", []map[string]any{{"role": "user", "content": words}})
-		}
-		for _, stream := range []bool{false, true} {
-			c := Case{ID: p.Task + ", buffered", Kind: kindContext, Outcome: Fail}
-			if stream {
-				c.ID = p.Task + ", streamed"
-			}
-			if !v.selected(kindContext, c.ID) {
-				v.skip(kindContext, c.ID)
-				continue
-			}
-			got, err := v.ask(ctx, p.Task, long, stream, 0)
-			if err != nil || got.Status != http.StatusBadRequest || got.Error == nil {
-				c.Detail = "a prompt over the context is not refused with 400: " + describe(got, err)
-			} else {
-				c = v.next(ctx, c, p, body)
-			}
-			v.add(c)
-		}
-	}
-	return nil
-}
-
-// awkward are texts on which tokenizers differ.
-var awkward = []struct{ id, text string }{
-	{"digits", "0 12 345 6789 3.14159 1,000,000 ½ ² Ⅳ"},
-	{"accents", "naïve café Ångström e\u0301 ﬁ ß İi"},
-	{"CJK", "中文字符 日本語テキスト 한국어 。、「」"},
-	{"emoji", "😀 👩‍👩‍👧‍👦 🏳️‍🌈 🇩🇪 ❤️"},
-	{"white space", "  two  spaces\ttab\n\nnew\r\nlines \u00a0nbsp\u3000wide "},
-	{"code", "def f(x):\n    return {'a': x**2, \"b\": [1, 2]}  # ok\n"},
-	{"right to left", "שלום עולم مرحبا"},
-	{"controls", "a\u0001b\u0000c\u007f\u200bd\ufeff"},
-	{"empty", ""},
-	{"very long", strings.Repeat("The quick brown fox, 42 times over — déjà vu! ", 400)},
-}
-
-// tokenizer compares the exported tokenizer, as the load generator loads it, with
-// the engine's own.
-func (v *validator) tokenizer(ctx context.Context, withClient bool) error {
-	all := func(outcome Outcome, detail string) error {
-		for _, a := range awkward {
-			v.add(Case{ID: a.id, Kind: kindTokenizer, Outcome: outcome, Detail: detail})
-		}
-		return nil
-	}
-	if !v.selected(kindTokenizer, "") {
-		return all(Skipped, notSelected)
-	}
-	if !withClient {
-		return all(Skipped, "the target names no client environment")
-	}
-	exported, err := v.exported(ctx)
-	if err != nil {
-		return err
-	}
-	for i, a := range awkward {
-		engine, err := v.client.Tokenize(ctx, a.id, a.text)
-		if errors.Is(err, client.ErrNoTokenizer) {
-			return all(Unsupported, "the engine does not offer its tokenizer")
-		}
-		if err != nil {
-			return err
-		}
-		c := Case{ID: a.id, Kind: kindTokenizer, Outcome: Pass}
-		if !slices.Equal(engine, exported[i]) {
-			at := 0
-			for at < len(engine) && at < len(exported[i]) && engine[at] == exported[i][at] {
-				at++
-			}
-			c.Outcome = Fail
-			c.Detail = fmt.Sprintf("%d tokens by the engine, %d by the exported tokenizer; the first difference is at token %d", len(engine), len(exported[i]), at+1)
-		}
-		v.add(c)
-	}
-	return nil
-}
-
-// exported runs the exported tokenizer over the awkward texts.
-func (v *validator) exported(ctx context.Context) ([][]int64, error) {
-	env, err := v.bed.Environment(ctx, clientRole)
-	if err != nil {
-		return nil, err
-	}
-	texts := make([]string, len(awkward))
-	for i, a := range awkward {
-		texts[i] = a.text
-	}
-	in, err := json.Marshal(texts)
-	if err != nil {
-		return nil, err
-	}
-	script := filepath.Join(v.run.Tmp, "tokenize.py")
-	files := map[string][]byte{script: tokenizeScript, script + ".in": in}
-	for name, data := range files {
-		if err := os.WriteFile(name, data, 0o644); err != nil {
-			return nil, err
-		}
-	}
-	out, err := v.python(ctx, env.Python(), script)
-	if err != nil {
-		return nil, fmt.Errorf("the exported tokenizer: %w", err)
-	}
-	var ids [][]int64
-	if err := json.Unmarshal(out, &ids); err != nil || len(ids) != len(awkward) {
-		return nil, fmt.Errorf("the exported tokenizer: unexpected answer (%w): %.200q", err, out)
-	}
-	return ids, nil
-}
-
-// python runs a script with its input beside it, and returns what it printed.
-func (v *validator) python(ctx context.Context, python, script string) ([]byte, error) {
-	in, err := os.Open(script + ".in")
-	if err != nil {
-		return nil, err
-	}
-	defer in.Close()
-	out, err := os.Create(script + ".out")
-	if err != nil {
-		return nil, err
-	}
-	defer out.Close()
-	log, err := os.Create(script + ".log")
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close()
-	p, err := supervise.Start(ctx, supervise.Spec{
-		Path: python, Args: []string{"-I", script, v.bed.Tokenizer}, Env: v.bed.Environ(), Dir: v.bed.Home(),
-		Stdin: in, Stdout: out, Stderr: log,
-	})
-	if err != nil {
-		return nil, err
-	}
-	if err := errors.Join(p.Wait(), p.Stop(time.Second)); err != nil {
-		tail, _ := supervise.Tail(log.Name(), 10)
-		return nil, fmt.Errorf("%w\n%s", err, tail)
-	}
-	return os.ReadFile(out.Name())
 }
 
 // describe says what came back in place of an answer.
